@@ -1,0 +1,1 @@
+"""The method: numpy and scipy only, no files, no printing."""

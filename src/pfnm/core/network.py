@@ -1,0 +1,153 @@
+"""A network as named tensors, and the graph that says which of their axes are permuted together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pfnm.core.errors import PFNMError
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
+Tensor = NDArray[np.floating[Any]]
+Label = str | int | float | bool
+
+INPUT = "input"  # the space of a network's inputs: all sites share its coordinates
+OUTPUT = "output"  # the space of its outputs: shared too, and what class counts and labels speak of
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a tensor: the space it indexes, `block` consecutive entries for each unit."""
+
+    space: str
+    block: int = 1
+
+    def entries(self, units: IntArray) -> IntArray:
+        """The positions along this axis that belong to `units`, in their order."""
+        if self.block == 1:
+            return units
+        return (units[:, None] * self.block + np.arange(self.block)).ravel()
+
+
+@dataclass(frozen=True)
+class UnitGraph:
+    """The space of every axis of every tensor.
+
+    A space listed in `groups` (bottom to top) is a unit group: its axes are permuted together and
+    the order of its units means nothing. Every other space is fixed: its coordinates mean the same
+    at every site.
+    """
+
+    axes: Mapping[str, tuple[Axis, ...]]
+    groups: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        spaces = {axis.space for axes in self.axes.values() for axis in axes}
+        for group in self.groups:
+            if group not in spaces:
+                raise PFNMError(f"unit group {group!r} has no tensor axis; leave it out")
+        for name, axes in self.axes.items():
+            found = [axis.space for axis in axes if axis.space in self.groups]
+            if len(set(found)) < len(found):
+                raise PFNMError(
+                    f"tensor {name!r} has two axes in unit group {found[0]!r}; pfnm matches groups "
+                    "with one axis for each tensor"
+                )
+
+    def is_group(self, axis: Axis) -> bool:
+        """Whether the axis belongs to a unit group (and not to a fixed space)."""
+        return axis.space in self.groups
+
+    def tensors_of(self, space: str) -> tuple[str, ...]:
+        """The names of the tensors with an axis in `space`."""
+        return tuple(n for n, axes in self.axes.items() if any(a.space == space for a in axes))
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Named tensors, their unit graph, and what is needed to run and read the network.
+
+    `output` is the function after the last layer: "identity", "softmax" or "sigmoid". `labels` are
+    the names of the outputs (classes), where they are known. `name` is the site's.
+    """
+
+    tensors: Mapping[str, Tensor]
+    graph: UnitGraph
+    activation: str = "relu"
+    output: str = "identity"
+    labels: tuple[Label, ...] | None = None
+    name: str = "network"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        odd = sorted(set(self.tensors) ^ set(self.graph.axes))
+        if odd:
+            raise PFNMError(
+                f"{self.name}: tensor {odd[0]!r} is in only one of the tensors and the unit graph"
+            )
+        for tensor_name, tensor in self.tensors.items():
+            self._check(tensor_name, tensor)
+        outputs = self.sizes.get(OUTPUT)
+        if self.labels is not None:
+            if len(self.labels) != outputs:
+                raise PFNMError(
+                    f"{self.name}: {len(self.labels)} labels for {outputs} outputs; give one label "
+                    "for each output"
+                )
+            if len(set(self.labels)) < len(self.labels):
+                raise PFNMError(f"{self.name}: a label stands twice in {list(self.labels)}")
+
+    def _check(self, name: str, tensor: Tensor) -> None:
+        axes = self.graph.axes[name]
+        if tensor.ndim != len(axes):
+            raise PFNMError(
+                f"{self.name}: tensor {name!r} has shape {tensor.shape}, expected {len(axes)} axes"
+            )
+        if not np.issubdtype(tensor.dtype, np.floating):
+            raise PFNMError(
+                f"{self.name}: tensor {name!r} holds {tensor.dtype}, expected floating point"
+            )
+        if tensor.size == 0:
+            raise PFNMError(f"{self.name}: tensor {name!r} is empty, shape {tensor.shape}")
+        if not np.isfinite(tensor).all():
+            raise PFNMError(
+                f"{self.name}: tensor {name!r} holds NaN or infinite values; train this site again "
+                "or leave it out"
+            )
+        for axis, length in zip(axes, tensor.shape, strict=True):
+            if length != self.sizes[axis.space] * axis.block:
+                raise PFNMError(
+                    f"{self.name}: tensor {name!r} has shape {tensor.shape}, but {axis.space!r} "
+                    f"has {self.sizes[axis.space]} units of {axis.block} entries in another tensor"
+                )
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The number of units of every space, fixed ones included."""
+        found: dict[str, int] = {}
+        for name, axes in self.graph.axes.items():
+            for axis, length in zip(axes, self.tensors[name].shape, strict=True):
+                found.setdefault(axis.space, length // axis.block)
+        return found
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The number of units of every group, bottom to top."""
+        return {group: self.sizes[group] for group in self.graph.groups}
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights and biases."""
+        return sum(tensor.size for tensor in self.tensors.values())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The widest floating-point type among the tensors."""
+        return np.result_type(*self.tensors.values())
