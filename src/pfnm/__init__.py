@@ -1,1 +1,23 @@
-"""The method: numpy and scipy only, no files, no printing."""
+"""Networks trained apart, on data that cannot be pooled, become one compact network."""
+
+from pfnm.api import fuse
+from pfnm.core.errors import PFNMError
+from pfnm.core.fusion import Fusion
+from pfnm.core.matching import Matching, match
+from pfnm.core.network import Axis, Network, UnitGraph
+from pfnm.core.prior import Prior
+from pfnm.formats import load, save
+
+__all__ = [
+    "Axis",
+    "Fusion",
+    "Matching",
+    "Network",
+    "PFNMError",
+    "Prior",
+    "UnitGraph",
+    "fuse",
+    "load",
+    "match",
+    "save",
+]

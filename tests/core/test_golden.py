@@ -1,30 +1,20 @@
 """Parity with the authors' published code on its own inputs and outputs (tests/golden)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from replay import Replay
 
 from pfnm.core.fusion import fuse_networks
 from pfnm.core.mlp import forward, layers, mlp
-from pfnm.core.network import IntArray, Network
+from pfnm.core.network import Network
 from pfnm.core.prior import Prior
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-10
-
-
-class Replay(np.random.Generator):
-    """A generator whose permutations are the recorded visiting orders."""
-
-    def __init__(self, orders: Iterable[IntArray]) -> None:
-        super().__init__(np.random.PCG64(0))
-        self.orders = iter(orders)
-
-    def permutation(self, x: Any, axis: int = 0) -> Any:
-        return next(self.orders)
 
 
 def local_networks(data: Mapping[str, Any], number: int) -> list[Network]:

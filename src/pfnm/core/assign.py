@@ -19,7 +19,8 @@ def assign(join: Array, found: Array, number: Array) -> IntArray:
     """The choices with the highest total score: a column of `join` for each row, or FOUND.
 
     join (units, global units) and found (units,) are scores; number (most new units allowed,) is
-    what the k-th new unit adds, falling with k. No column is chosen twice.
+    what the k-th new unit adds, falling with k. No column is chosen twice, and none that is minus
+    infinity throughout.
     """
     gain = join - found[:, None]
     choice = _unconstrained(gain, number)
@@ -46,18 +47,17 @@ def _unconstrained(gain: Array, number: Array) -> IntArray | None:
 def _solve(gain: Array, number: Array) -> IntArray:
     """By linear sum assignment, without the rows and columns whose part is clear beforehand."""
     units = len(gain)
-    open_rows, open_columns = np.arange(units), np.arange(gain.shape[1])
-    if number.size >= units:
-        # Founding is open to all, so no unit joins for less than what founding last would give.
-        useful = gain > number[units - 1]
-        open_rows = np.flatnonzero(useful.any(axis=1))
-        open_columns = np.flatnonzero(useful.any(axis=0))
-    founders = units - open_rows.size
-    matrix = np.empty((open_rows.size, open_columns.size + number.size - founders))
-    matrix[:, : open_columns.size] = gain[np.ix_(open_rows, open_columns)]
-    matrix[:, open_columns.size :] = number[founders:]
-    rows, columns = linear_sum_assignment(matrix, maximize=True)
+    # Where founding is open to all, no unit joins for less than founding last would give it.
+    everybody_may_found = number.size >= units
+    useful = gain > (number[units - 1] if everybody_may_found else -np.inf)
+    columns = np.flatnonzero(useful.any(axis=0))
+    rows = np.flatnonzero(useful.any(axis=1)) if everybody_may_found else np.arange(units)
+    number = number[units - rows.size : units]
+    matrix = np.empty((rows.size, columns.size + number.size))
+    matrix[:, : columns.size] = gain[np.ix_(rows, columns)]
+    matrix[:, columns.size :] = number
+    row, column = linear_sum_assignment(matrix, maximize=True)
     choice = np.full(units, FOUND)
-    joined = columns < open_columns.size
-    choice[open_rows[rows[joined]]] = open_columns[columns[joined]]
+    joined = column < columns.size
+    choice[rows[row[joined]]] = columns[column[joined]]
     return choice

@@ -134,12 +134,7 @@ def comparable(
         raise PFNMError(f"{first.name} has no hidden layer, so there are no units to match")
     aligned = [in_terms_of(network, first) for network in networks]
     for network in aligned:
-        for what in ("activation", "output"):
-            if getattr(network, what) != getattr(first, what):
-                raise PFNMError(
-                    f"{network.name} has {what} {getattr(network, what)!r}, {first.name} has "
-                    f"{getattr(first, what)!r}; only networks of the same kind can be fused"
-                )
+        _check_same_kind(network, first)
         for space, size in network.sizes.items():
             if space not in (*first.graph.groups, OUTPUT) and size != first.sizes[space]:
                 raise PFNMError(
@@ -158,6 +153,19 @@ def comparable(
         sigma2 = 1 / prior.site_precisions(len(aligned))
         output = class_shares(class_counts, aligned, known) / sigma2[:, None]
     return Sites(aligned, precision, output)
+
+
+def _check_same_kind(network: Network, first: Network) -> None:
+    """Same activation; same output function, a softmax being as good as the logits before it."""
+    pairs = [(network.activation, first.activation)]
+    if "sigmoid" in (network.output, first.output):
+        pairs.append((network.output, first.output))
+    for own, expected in pairs:
+        if own != expected:
+            raise PFNMError(
+                f"{network.name} has activation {own!r}, {first.name} has {expected!r}; only "
+                "networks with the same activations can be fused"
+            )
 
 
 def class_shares(class_counts: ArrayLike, networks: Sequence[Network], known: BoolArray) -> Array:

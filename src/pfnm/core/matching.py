@@ -126,7 +126,7 @@ class _Matcher:
         on_step: Callable[[], None] | None,
     ) -> None:
         self.sites, self.prior, self.width_limit = sites, prior, width_limit
-        self.widths = [len(site[0].vectors) for site in sites]
+        self.widths = [len(site[0].weighted) for site in sites]
         self.found = [found_scores(site, priors) for site in sites]
         self.number = number_terms(max(self.widths), prior, len(sites))
         self.posterior = Posterior(priors, sites[0])
@@ -180,12 +180,9 @@ class _Matcher:
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
-        slots = posterior.occupied()
-        join = join_scores(site, posterior, slots, self.prior, len(self.sites))
-        choice = assign(join, self.found[j], self.number[: self._most_new(j, slots.size)])
-        founders = choice == FOUND
-        after = np.empty_like(choice)
-        after[~founders] = slots[choice[~founders]]
+        join = join_scores(site, posterior, self.prior, len(self.sites))
+        after = assign(join, self.found[j], self.number[: self._most_new(j)])
+        founders = after == FOUND
         if before is None:
             moved, new = np.ones_like(founders), founders
         else:
@@ -199,8 +196,9 @@ class _Matcher:
         self.optimal_at[j] = self.changes
         return int(new.sum()), int(moved.sum())
 
-    def _most_new(self, j: int, width: int) -> int:
+    def _most_new(self, j: int) -> int:
         most = self.widths[j]
+        width = int(np.count_nonzero(self.posterior.popularity))
         if self.prior.choices.width_cap is not None:
             most = min(most, max(self.prior.choices.width_cap - width, 1))
         if self.width_limit is not None:
@@ -266,7 +264,9 @@ def _uniform_columns(seen: Array) -> list[tuple[IntArray | slice, bool]]:
 def _parts(
     vectors: Array, seen: Array, columns: Sequence[tuple[IntArray | slice, bool]]
 ) -> list[Part]:
-    return [Part(vectors[:, c], seen[c][:1] if uniform else seen[c]) for c, uniform in columns]
+    return [
+        Part(vectors[:, c] * seen[c], seen[c][:1] if uniform else seen[c]) for c, uniform in columns
+    ]
 
 
 def _checked_atoms(atoms: Sequence[ArrayLike]) -> list[Array]:

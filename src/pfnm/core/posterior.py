@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,12 +21,18 @@ GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a
 class Part:
     """Some columns of one site's atoms.
 
-    `vectors` is (units, D); `precision` is (1,) where one value holds for all the columns, which
-    makes them one matrix product, or (D,), a value for each.
+    `weighted` is v p, (units, D); `precision` p is (1,) where one value holds for all the columns,
+    which makes their score one matrix product, or (D,), a value for each.
     """
 
-    vectors: Array
+    weighted: Array
     precision: Array
+
+    @cached_property
+    def squares(self) -> Array:
+        """|v p|^2 of every unit: (units,)."""
+        result: Array = np.einsum("ld,ld->l", self.weighted, self.weighted)
+        return result
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,11 @@ class PartSums:
 
     def add(self, slots: IntArray, part: Part, sign: int) -> None:
         """Absorb (sign 1) or release (sign -1) a site's vectors at distinct slots."""
-        rows = self.sums[slots] + sign * part.precision * part.vectors
+        rows = self.sums[slots]
+        if sign > 0:
+            rows += part.weighted
+        else:
+            rows -= part.weighted
         self.sums[slots] = rows
         self.precisions[slots] += sign * part.precision
         self.squares[slots] = np.einsum("ld,ld->l", rows, rows)

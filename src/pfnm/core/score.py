@@ -11,18 +11,19 @@ from pfnm.core.posterior import Part, PartSums, Posterior, PriorPart
 from pfnm.core.prior import Prior
 
 
-def join_scores(
-    site: Sequence[Part], posterior: Posterior, slots: IntArray, prior: Prior, sites: int
-) -> Array:
-    """The score of unit l joining the global unit in slots[i], the site itself taken out: (l, i).
+def join_scores(site: Sequence[Part], posterior: Posterior, prior: Prior, sites: int) -> Array:
+    """The score of unit l joining the global unit in slot i, the site itself taken out: (l, i).
 
     |v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i + 2 log(m_i / (J - m_i)), summed over dimensions;
-    the rules may change the last term.
+    the rules may change the last term. Slots nobody uses score minus infinity.
     """
-    scores = np.zeros((site[0].vectors.shape[0], posterior.used))
-    for part, sums in zip(site, posterior.parts, strict=True):
-        scores += _evidence_gain(part, sums, posterior.used)
-    return scores[:, slots] + popularity_term(posterior.popularity[slots], prior, sites)
+    used = posterior.used
+    first, *others = zip(site, posterior.parts, strict=True)
+    scores = _evidence_gain(*first, used)
+    for part, sums in others:
+        scores += _evidence_gain(part, sums, used)
+    scores += popularity_term(posterior.popularity[:used], prior, sites)
+    return scores
 
 
 def _evidence_gain(part: Part, sums: PartSums, used: int) -> Array:
@@ -33,29 +34,33 @@ def _evidence_gain(part: Part, sums: PartSums, used: int) -> Array:
     """
     seen, total = part.precision, sums.sums[:used]
     inverse = 1 / (seen + sums.precisions[:used])
-    weighted = seen * part.vectors
     constant = -sums.evidence(used)
     if sums.uniform:
-        own = np.einsum("ld,ld->l", weighted, weighted)
-        gain = weighted @ total.T
+        gain = part.weighted @ total.T
         gain *= 2
-        gain += own[:, None]
+        gain += part.squares[:, None]
         gain += sums.squares[:used]
         gain *= inverse[:, 0]
         gain += constant
         return gain
     constant += (total**2 * inverse).sum(axis=1)
-    result: Array = weighted**2 @ inverse.T + 2 * weighted @ (total * inverse).T + constant
-    return result
+    gain = part.weighted**2 @ inverse.T
+    gain += 2 * part.weighted @ (total * inverse).T
+    gain += constant
+    return gain
 
 
 def popularity_term(popularity: IntArray, prior: Prior, sites: int) -> Array:
-    """log(m / (J - m)) with the factor and the cap of the rules: the prior's taste for joining."""
+    """log(m / (J - m)) with the factor and the cap of the rules: the prior's taste for joining.
+
+    Minus infinity where m is zero.
+    """
     rules = prior.choices
     used = (
         popularity if rules.popularity_cap is None else np.minimum(popularity, rules.popularity_cap)
     )
-    result: Array = rules.popularity_factor * np.log(used / (sites - used))
+    with np.errstate(divide="ignore"):
+        result: Array = rules.popularity_factor * np.log(used / (sites - used))
     return result
 
 
@@ -64,10 +69,10 @@ def found_scores(site: Sequence[Part], priors: Sequence[PriorPart]) -> Array:
 
     |v_l p + mu_0 p_0|^2 / (p + p_0) - |mu_0 p_0|^2 / p_0, summed over dimensions.
     """
-    scores = np.zeros(site[0].vectors.shape[0])
+    scores = np.zeros(len(site[0].weighted))
     for part, prior in zip(site, priors, strict=True):
         start = prior.mean * prior.precision
-        together = part.precision * part.vectors + start
+        together = part.weighted + start
         scores += (together**2 / (part.precision + prior.precision)).sum(axis=1)
         scores -= start @ start / prior.precision
     return scores

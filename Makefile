@@ -1,0 +1,35 @@
+# `make demo` and `make test` set everything up by themselves, in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check bench clean
+
+demo: .venv/for-demo
+	$(BIN)/pfnm demo
+
+test: .venv/for-test
+	$(BIN)/pytest -n 2
+
+check: .venv/for-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+bench: .venv/for-test
+	$(BIN)/python benchmarks/engine.py
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/for-demo: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[sklearn]'
+	touch $@
+
+.venv/for-test: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv pfnm-demo

@@ -1,0 +1,121 @@
+"""A federation on one page: ten sites, uneven data, one fused network, from files."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pfnm.api import fuse
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import Array, IntArray, Network
+from pfnm.core.prior import Prior
+from pfnm.evaluate import predict
+from pfnm.federated.baselines import ensemble, naive_average
+from pfnm.federated.partition import dirichlet
+from pfnm.formats import load, save
+
+SITES = 10
+ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes
+UNITS = 50
+TEST_SHARE = 0.25
+LEAST_EXAMPLES = 10  # at any site
+PIXEL_SCALE = 16  # the digits' pixels are 0 to 16
+PRIOR = Prior(prior_variance=1.0, site_variance=0.1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    accuracy: float
+    parameters: int
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The table, and the command that does the fusion by hand."""
+
+    rows: tuple[Row, ...]
+    command: str
+
+
+def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: None) -> DemoResult:
+    """Split, train, write ten files, fuse them from the files, and compare."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+    except ImportError:
+        raise PFNMError("the demo needs scikit-learn; pip install 'pfnm[sklearn]'") from None
+    from pfnm.frameworks.sklearn import from_estimator
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PFNMError(f"{folder}: cannot be made ({error.strerror})") from None
+    rng = np.random.default_rng(seed)
+    x, y = load_digits(return_X_y=True)
+    x = x / PIXEL_SCALE
+    order = rng.permutation(len(y))
+    test, train = np.split(order, [round(TEST_SHARE * len(y))])
+    files, counts = [], {}
+    for number, part in enumerate(dirichlet(y[train], SITES, ALPHA, rng, LEAST_EXAMPLES), start=1):
+        mine = train[part]
+        classifier = MLPClassifier(hidden_layer_sizes=(UNITS,), random_state=seed + number)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            classifier.fit(x[mine], y[mine])
+        path = folder / f"site{number:02}.safetensors"
+        save(from_estimator(classifier, name=path.stem), path, force=True)
+        files.append(path)
+        counts[path.stem] = np.unique(y[mine], return_counts=True)[1].tolist()
+        on_step()
+    (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
+    np.savez(folder / "test.npz", x=x[test], y=y[test])
+    fusion = fuse(files, class_counts=counts, prior=PRIOR, on_step=on_step)
+    save(fusion.network, folder / "global.safetensors", force=True)
+
+    networks = [load(path) for path in files]
+    mean = naive_average(networks)
+    probabilities, labels = ensemble(networks, x[test])
+    voted = np.asarray(labels)[probabilities.argmax(axis=1)]
+    local = [_accuracy(network, x[test], y[test]) for network in networks]
+    rows = (
+        Row(
+            "one site alone (mean of ten)",
+            float(np.mean(local)),
+            round(np.mean([network.parameters for network in networks])),
+        ),
+        Row("plain average of the weights", _accuracy(mean, x[test], y[test]), mean.parameters),
+        Row(
+            "ensemble of all ten",
+            float((voted == y[test]).mean()),
+            sum(network.parameters for network in networks),
+        ),
+        Row(
+            "pfnm: one fused network",
+            _accuracy(fusion.network, x[test], y[test]),
+            fusion.network.parameters,
+        ),
+    )
+    return DemoResult(rows, _command(folder))
+
+
+def _accuracy(network: Network, inputs: Array, labels: IntArray) -> float:
+    return float((predict(network, inputs) == labels).mean())
+
+
+def _command(folder: Path) -> str:
+    place = shlex.quote(str(folder))
+    return (
+        f"pfnm fuse {place}/site*.safetensors -o {place}/fused.safetensors "
+        f"--class-counts {place}/counts.json "
+        f"--prior-variance {PRIOR.prior_variance} --site-variance {PRIOR.site_variance}"
+    )

@@ -1,0 +1,172 @@
+"""Files <-> `Network`, by the file's extension."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import textwrap
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.mlp import mlp
+from pfnm.core.network import Label, Network
+from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
+from pfnm.formats.content import Content
+from pfnm.formats.sites import site_names
+
+LONGEST_STORY = 200  # characters of another library's message that we pass on
+
+__all__ = ["FORMATS", "check_target", "load", "save", "site_names"]
+
+
+class Format(NamedTuple):
+    """A kind of file: its title, the extra that brings its library, how to read and write it."""
+
+    title: str
+    extra: str
+    read: Callable[[Path, str], Content]
+    write: Callable[[Network], bytes]
+
+
+PYTORCH = Format("PyTorch checkpoint", "torch", pytorch.read, pytorch.write)
+FORMATS = {
+    ".safetensors": Format(
+        "safetensors file", "all", arrays.read_safetensors, arrays.write_safetensors
+    ),
+    ".npz": Format(".npz file", "all", arrays.read_npz, arrays.write_npz),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".checkpoint", ".bin"), PYTORCH),
+    ".onnx": Format("ONNX model", "onnx", onnx_reader.read, onnx_writer.write),
+    ".skops": Format("skops file", "sklearn", skops.read, skops.write),
+}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    activation: str | None = None,
+    output: str | None = None,
+    labels: Sequence[Label] | None = None,
+    name: str | None = None,
+) -> Network:
+    """Read a network from a file. Nothing in the file is ever executed.
+
+    `activation` and `output` count where the file does not state its own (default: "relu" and
+    "identity"); `labels` must agree with those of the file, if it has any. `name` is by default the
+    file's name without its extension.
+    """
+    file, kind = os.fspath(path), format_of(path)
+    check_readable(file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = kind.read(Path(path), file)
+    except PFNMError:
+        raise
+    except ImportError as error:
+        raise not_installed(file, kind, error) from error
+    except Exception as error:
+        raise PFNMError(
+            f"{file}: it is no {kind.title}, or it is damaged ({told(error)}); save it again"
+        ) from error
+    stated = content.labels or content.notes.get("labels")
+    if stated and labels is not None and tuple(labels) != tuple(stated):
+        raise PFNMError(
+            f"{file}: the file's labels are {list(stated)}, given were {list(labels)}; leave the "
+            "labels out or correct them"
+        )
+    network = mlp(
+        content.weights,
+        content.biases,
+        names=content.names,
+        transposed=content.transposed,
+        activation=content.activation or content.notes.get("activation") or activation or "relu",
+        output=content.output or content.notes.get("output") or output or "identity",
+        labels=stated or labels,
+        name=file,  # so that an error in the tensors names the file
+        metadata=content.metadata,
+    )
+    return replace(network, name=name or Path(path).stem)
+
+
+def save(network: Network, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write a network to a file, whole or not at all; an existing file is replaced with `force`."""
+    check_target(path, force=force)
+    file, target, kind = os.fspath(path), Path(path), format_of(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            data = kind.write(network)
+    except PFNMError:
+        raise
+    except ImportError as error:
+        raise not_installed(file, kind, error) from error
+    except Exception as error:
+        raise PFNMError(
+            f"{file}: this network cannot be written as {kind.title} ({told(error)}); choose "
+            "another format"
+        ) from error
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise PFNMError(
+            f"{file}: cannot be written ({error.strerror}); choose another place"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)  # gone already, unless something went wrong
+
+
+def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """An error if `save` would refuse this path, for telling so before a long computation."""
+    format_of(path)
+    file = os.fspath(path)
+    if os.path.isdir(file):
+        raise PFNMError(f"{file}: it is a folder; give the name of a file")
+    if os.path.exists(file) and not force:
+        raise PFNMError(f"{file}: it exists already; choose another name, or force to replace it")
+    if not os.access(Path(path).parent, os.W_OK | os.X_OK):
+        raise PFNMError(f"{file}: cannot be written; the folder must exist and be writable")
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """The format that belongs to a file's extension."""
+    extension = Path(path).suffix.lower()
+    if extension not in FORMATS:
+        raise PFNMError(
+            f"{os.fspath(path)}: unknown extension {extension!r}; expected one of "
+            f"{' '.join(FORMATS)}"
+        )
+    return FORMATS[extension]
+
+
+def check_readable(file: str) -> None:
+    """An error unless the file is there, may be read and is not empty."""
+    try:
+        with open(file, "rb") as opened:
+            empty = not opened.read(1)
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        why = getattr(error, "strerror", error)
+        raise PFNMError(f"{file}: cannot be read ({why}); check the path") from error
+    if empty:
+        raise PFNMError(f"{file}: it is empty; save or copy it again")
+
+
+def not_installed(file: str, kind: Format, error: ImportError) -> PFNMError:
+    """The error for a library that is missing, with the extra that brings it."""
+    return PFNMError(
+        f"{file}: a {kind.title} needs {error.name or 'a library'}, which is not installed; pip "
+        f"install 'pfnm[{kind.extra}]'"
+    )
+
+
+def told(error: Exception) -> str:
+    """Another library's error in one line, shortened: some libraries tell long stories."""
+    text = textwrap.shorten(str(error), LONGEST_STORY, placeholder="...")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,101 @@
+"""safetensors and .npz: files of named arrays."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import Network
+from pfnm.formats.content import Content, notes_of
+from pfnm.formats.naming import arrange
+
+NPZ_NOTES = "__pfnm__"  # the member of an .npz that holds our notes
+HEADER_SIZE_BYTES = 8  # a safetensors file begins with the size of its header
+FLOAT_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+
+
+def read_safetensors(path: Path, file: str) -> Content:
+    """The layers of a safetensors file."""
+    data = path.read_bytes()
+    stored = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
+    tensors = {name: array_of(file, name, parts) for name, parts in stored}
+    # The library keeps the last of two tensors of one name without a word, so we look ourselves.
+    end = HEADER_SIZE_BYTES + int.from_bytes(data[:HEADER_SIZE_BYTES], "little")
+    header = json.loads(data[HEADER_SIZE_BYTES:end], object_pairs_hook=lambda pairs: pairs)
+    refuse_duplicates(file, [name for name, _ in header])
+    metadata = dict(dict(header).get("__metadata__", ()))
+    return arrange(file, tensors, json.loads(metadata.get("pfnm", "{}")))
+
+
+def array_of(file: str, name: str, stored: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """A tensor as safetensors hands it over: its type, its shape and its bytes."""
+    if stored["dtype"] == "BF16":  # the upper half of a float32
+        halves = np.frombuffer(stored["data"], dtype="<u2").astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(stored["shape"])
+    if stored["dtype"] not in FLOAT_TYPES:
+        raise PFNMError(
+            f"{file}: tensor {name!r} holds {stored['dtype']}, expected floating point; save the "
+            "trained weights unquantised"
+        )
+    array = np.frombuffer(stored["data"], dtype=FLOAT_TYPES[stored["dtype"]])
+    return array.reshape(stored["shape"]).copy()
+
+
+def write_safetensors(network: Network) -> bytes:
+    """The network as a safetensors file.
+
+    Its metadata has one key: the library writes several in random order, and equal networks should
+    be equal files.
+    """
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in network.tensors.items()}
+    return safetensors.numpy.save(tensors, metadata={"pfnm": json.dumps(notes_of(network))})
+
+
+def read_npz(path: Path, file: str) -> Content:
+    """The layers of an .npz file; arrays of Python objects are refused, never unpickled."""
+    with zipfile.ZipFile(path) as archive:
+        refuse_duplicates(file, [name.removesuffix(".npy") for name in archive.namelist()])
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: npz_member(archive, file, name) for name in archive.files}
+    notes = arrays.pop(NPZ_NOTES, None)
+    return arrange(file, arrays, {} if notes is None else json.loads(notes.item()))
+
+
+def npz_member(archive: Any, file: str, name: str) -> np.ndarray[Any, Any]:
+    """One array of an .npz file."""
+    try:
+        array: np.ndarray[Any, Any] = archive[name]
+    except ValueError as error:
+        raise PFNMError(
+            f"{file}: tensor {name!r} cannot be read as plain numbers ({error}); save it as a "
+            "floating-point array"
+        ) from error
+    return array
+
+
+def write_npz(network: Network) -> bytes:
+    """The network as an .npz file."""
+    buffer = io.BytesIO()
+    arrays = {**network.tensors, NPZ_NOTES: np.array(json.dumps(notes_of(network)))}
+    # numpy.savez takes names as keywords and so refuses some ("file"); the format is only a zip.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def refuse_duplicates(file: str, names: list[str]) -> None:
+    """An error if a name stands twice: which tensor is meant, nobody can tell."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise PFNMError(f"{file}: tensor {name!r} is there {count} times; save the file again")

@@ -1,0 +1,199 @@
+"""From named tensors to layers: which bias belongs to which weight, and their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import Tensor
+from pfnm.formats.content import Content, as_notes, floats
+
+WEIGHT_WORDS = "weights?|kernels?|coefs?|w"
+BIAS_WORDS = "bias|biases|intercepts?|b"
+HOW_TO_NAME = "name the tensors layer1.weight, layer1.bias, layer2.weight, ... from input to output"
+
+
+class Pair(NamedTuple):
+    """A weight as it is stored, and its bias."""
+
+    weight_name: str
+    weight: Tensor
+    bias_name: str | None
+    bias: Tensor | None
+
+
+def arrange(
+    file: str,
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    stored_notes: Any,
+    *,
+    in_order: bool = False,
+) -> Content:
+    """The layers of a file of named tensors, in order; with `in_order` the file's own order counts.
+
+    The notes of a file that pfnm wrote settle it. Otherwise names pair weights and biases, and
+    shapes and the numbers in names give the order and the orientation of the weights.
+    """
+    notes = as_notes(file, stored_notes)
+    pairs = noted(file, tensors, notes)
+    if pairs is not None:
+        transposed = bool(notes.get("transposed", True))
+    else:
+        pairs, transposed = inferred(file, paired(file, tensors), in_order)
+    return Content(
+        weights=[pair.weight.T if transposed else pair.weight for pair in pairs],
+        biases=[pair.bias for pair in pairs],
+        names=[(pair.weight_name, pair.bias_name) for pair in pairs],
+        transposed=transposed,
+        notes=notes,
+    )
+
+
+def noted(
+    file: str, tensors: Mapping[str, np.ndarray[Any, Any]], notes: Mapping[str, Any]
+) -> list[Pair] | None:
+    """The layers as the notes name them, unless these are not the tensors of the file."""
+    names = notes.get("layers", [])
+    if not names or {name for layer in names for name in layer if name} != set(tensors):
+        return None
+    return [
+        Pair(
+            weight,
+            floats(file, weight, tensors[weight]),
+            bias,
+            None if bias is None else floats(file, bias, tensors[bias]),
+        )
+        for weight, bias in names
+    ]
+
+
+def paired(file: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[Pair]:
+    """Every weight (two axes) with the bias (one axis) of the same name but for that word."""
+    if not tensors:
+        raise PFNMError(f"{file}: no tensors in it, expected the weights of a network")
+    for name, tensor in tensors.items():
+        a_bias = takes_out(BIAS_WORDS, name) and not takes_out(WEIGHT_WORDS, name)
+        if tensor.ndim not in (1, 2) or (a_bias and tensor.ndim == 2 and 1 in tensor.shape):
+            raise PFNMError(
+                f"{file}: tensor {name!r} has shape {tensor.shape}, expected the weights (two "
+                "axes) and biases (one axis) of a multilayer perceptron"
+            )
+    checked = {name: floats(file, name, tensor) for name, tensor in tensors.items()}
+    owners = {
+        bias: [
+            weight
+            for weight in checked
+            if checked[weight].ndim == 2
+            and (takes_out(WEIGHT_WORDS, weight) or {bare(weight)}) & takes_out(BIAS_WORDS, bias)
+        ]
+        for bias in checked
+        if checked[bias].ndim == 1
+    }
+    bias_of: dict[str, str] = {}
+    for bias, weights in owners.items():
+        if len(weights) != 1 or weights[0] in bias_of:
+            found = f"belongs to {weights}" if weights else "belongs to no weight"
+            raise PFNMError(
+                f"{file}: tensor {bias!r} of shape {checked[bias].shape} {found}, expected one "
+                f"bias for one weight; {HOW_TO_NAME}"
+            )
+        bias_of[weights[0]] = bias
+    return [
+        Pair(name, tensor, bias_of.get(name), checked[bias_of[name]] if name in bias_of else None)
+        for name, tensor in checked.items()
+        if tensor.ndim == 2
+    ]
+
+
+def takes_out(words: str, name: str) -> set[str]:
+    """What is left of a name when one of the words in it is taken out, for each place it stands."""
+    places = re.finditer(rf"(?<![a-zA-Z])({words})(?![a-zA-Z])", name, re.IGNORECASE)
+    return {bare(name[: place.start()] + name[place.end() :]) for place in places}
+
+
+def bare(name: str) -> str:
+    """A name without the signs that only hold its parts together."""
+    return re.sub(r"[\W_]+", ".", name).strip(".")
+
+
+def inferred(file: str, pairs: list[Pair], in_order: bool) -> tuple[list[Pair], bool]:
+    """The pairs in order, and whether weights are (outputs, inputs), from shapes and names."""
+    fitting = [transposed for transposed in (True, False) if biases_fit(pairs, transposed)]
+    if not fitting:
+        odd = next(pair for pair in pairs if pair.bias is not None and misfit(pair))
+        assert odd.bias is not None
+        raise PFNMError(
+            f"{file}: tensor {odd.bias_name!r} has shape {odd.bias.shape}, which fits no way of "
+            f"reading {odd.weight_name!r} of shape {odd.weight.shape}; expected one entry for each "
+            "output, and all weights stored one way"
+        )
+    found = {transposed: orders(pairs, transposed, in_order) for transposed in fitting}
+    possible = [transposed for transposed in fitting if found[transposed]]
+    if not possible:
+        shapes = ", ".join(f"{pair.weight_name!r} {pair.weight.shape}" for pair in pairs)
+        raise PFNMError(
+            f"{file}: the layers do not follow one another, found {shapes}; expected each layer's "
+            f"outputs to be the next one's inputs; {HOW_TO_NAME}"
+        )
+    as_torch = all(pair.weight_name.endswith("weight") for pair in pairs)
+    transposed = possible[0] if len(possible) == 1 else as_torch
+    if len(found[transposed]) > 1:
+        first, second = (
+            " -> ".join(pairs[index].weight_name for index in order) for order in found[transposed]
+        )
+        raise PFNMError(
+            f"{file}: the order of the layers is ambiguous, it may be {first} or {second}; "
+            f"{HOW_TO_NAME}"
+        )
+    return [pairs[index] for index in found[transposed][0]], transposed
+
+
+def biases_fit(pairs: Iterable[Pair], transposed: bool) -> bool:
+    """Whether every bias has one entry for each output of its weight."""
+    axis = 0 if transposed else 1
+    return all(pair.bias is None or len(pair.bias) == pair.weight.shape[axis] for pair in pairs)
+
+
+def misfit(pair: Pair) -> bool:
+    """Whether this pair rules out one of the two orientations."""
+    return not (biases_fit([pair], True) and biases_fit([pair], False))
+
+
+def orders(pairs: Sequence[Pair], transposed: bool, in_order: bool) -> list[tuple[int, ...]]:
+    """The orders in which shapes chain and numbered names count up: none, one, or two of many."""
+    ends = [pair.weight.shape[::-1] if transposed else pair.weight.shape for pair in pairs]
+    if in_order and all(below[1] == above[0] for below, above in pairwise(ends)):
+        return [tuple(range(len(pairs)))]
+    series: dict[str, list[int]] = {}
+    for index in sorted(range(len(pairs)), key=lambda i: numbers(pairs[i].weight_name)):
+        series.setdefault(re.sub(r"\d+", "#", pairs[index].weight_name), []).append(index)
+    rows = list(series.values())
+    hopeless: set[object] = set()  # what cannot be finished, by shapes: names make no difference
+
+    def rest(placed: tuple[int, ...], width: int | None) -> list[tuple[int, ...]]:
+        """Up to two ways to go on once `placed` layers of each row stand and end in `width`."""
+        left = [[ends[i] for i in row[count:]] for row, count in zip(rows, placed, strict=True)]
+        state = (width, tuple(map(tuple, sorted(left))))
+        if not any(left):
+            return [()]
+        found: list[tuple[int, ...]] = []
+        for row, count in enumerate(placed):
+            fits = left[row] and width in (None, left[row][0][0])
+            if fits and len(found) < 2 and state not in hopeless:
+                index, further = rows[row][count], (*placed[:row], count + 1, *placed[row + 1 :])
+                found += [(index, *order) for order in rest(further, ends[index][1])]
+        if not found:
+            hopeless.add(state)
+        return found[:2]
+
+    return rest((0,) * len(rows), None)
+
+
+def numbers(name: str) -> tuple[int, ...]:
+    """The numbers in a name, so that fc2 comes before fc10."""
+    return tuple(int(digits) for digits in re.findall(r"\d+", name))

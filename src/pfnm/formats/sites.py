@@ -1,0 +1,48 @@
+"""The names of sites, from the paths of their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pfnm.core.errors import PFNMError
+
+
+def site_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Each site's name: its file's stem or, where stems repeat, the shortest telling part of paths.
+
+    site_a/final.pt and site_b/final.pt are site_a and site_b; a.pt and a.onnx keep their extension.
+    """
+    seen: dict[Path, str] = {}
+    for path in paths:
+        real = Path(path).resolve()
+        if real in seen:
+            raise PFNMError(
+                f"{os.fspath(path)}: the same file as {seen[real]}; give each site's file once"
+            )
+        seen[real] = os.fspath(path)
+    by_stem: dict[str, list[int]] = {}
+    for index, path in enumerate(paths):
+        by_stem.setdefault(Path(path).stem, []).append(index)
+    names = [Path(path).stem for path in paths]
+    for alike in by_stem.values():
+        found = telling_parts([Path(os.path.abspath(paths[index])) for index in alike])
+        for index, name in zip(alike, found, strict=True):
+            names[index] = name
+    # A folder may be called like another site's file; the path as given is then the plain name.
+    return [
+        os.fspath(path) if names.count(name) > 1 else name
+        for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def telling_parts(paths: Sequence[Path]) -> list[str]:
+    """The shortest part of each of these paths of one stem by which they differ."""
+    folders = [path.parts[-2::-1] for path in paths]
+    candidates = [[path.stem for path in paths], [path.name for path in paths]]
+    candidates += [list(level) for level in zip(*folders, strict=False)]
+    for names in candidates:
+        if len(set(names)) == len(paths):
+            return names
+    return [os.fspath(path) for path in paths]

@@ -1,0 +1,48 @@
+"""skops files: scikit-learn's estimators without pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.mlp import layers
+from pfnm.core.network import Network
+from pfnm.formats.content import Content
+from pfnm.frameworks.sklearn import from_estimator, to_estimator
+
+# What a trained MLPClassifier or MLPRegressor holds beyond the types skops itself trusts.
+TRUSTED = (
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+)
+
+
+def read(path: Path, file: str) -> Content:
+    """The layers of the estimator in a skops file, which may hold nothing of another kind."""
+    import skops.io
+
+    unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
+    if unknown:
+        raise PFNMError(
+            f"{file}: it holds {unknown[0]}, which is no part of scikit-learn's MLPClassifier or "
+            "MLPRegressor; save the bare estimator with skops.io.dump"
+        )
+    network = from_estimator(skops.io.load(path, trusted=list(TRUSTED)), name=file)
+    stack = layers(network)
+    return Content(
+        weights=[layer.weight for layer in stack],
+        biases=[layer.bias for layer in stack],
+        names=[(layer.weight_name, layer.bias_name) for layer in stack],
+        transposed=False,
+        activation=network.activation,
+        output=network.output,
+        labels=network.labels,
+    )
+
+
+def write(network: Network) -> bytes:
+    """The network as the skops file of a fitted estimator."""
+    import skops.io
+
+    data: bytes = skops.io.dumps(to_estimator(network))
+    return data

@@ -1,0 +1,1 @@
+"""Live objects of other libraries <-> `Network`."""

@@ -1,0 +1,156 @@
+"""scikit-learn's MLPClassifier and MLPRegressor <-> `Network`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.mlp import layers, mlp
+from pfnm.core.network import Label, Network, Tensor
+
+ACTIVATION_OF = {"relu": "relu", "tanh": "tanh", "logistic": "sigmoid", "identity": "identity"}
+OUTPUT_OF = {"softmax": "softmax", "identity": "identity", "logistic": "sigmoid"}
+
+
+def from_estimator(estimator: Any, *, name: str = "network") -> Network:
+    """A fitted MLPClassifier or MLPRegressor as a network, its `classes_` as labels.
+
+    A binary classifier has one logistic output there, and two classes with softmax here.
+    """
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    if not isinstance(estimator, MLPClassifier | MLPRegressor):
+        raise PFNMError(
+            f"{name}: found {type(estimator).__name__}, expected scikit-learn's MLPClassifier or "
+            "MLPRegressor"
+        )
+    if not hasattr(estimator, "coefs_"):
+        raise PFNMError(f"{name}: this {type(estimator).__name__} is not fitted; fit it first")
+    if estimator.activation not in ACTIVATION_OF or estimator.out_activation_ not in OUTPUT_OF:
+        raise PFNMError(
+            f"{name}: activation {estimator.activation!r} with output "
+            f"{estimator.out_activation_!r} is not one pfnm knows; expected one of "
+            f"{', '.join(ACTIVATION_OF)} with one of {', '.join(OUTPUT_OF)}"
+        )
+    weights, biases = list(estimator.coefs_), list(estimator.intercepts_)
+    output, labels = OUTPUT_OF[estimator.out_activation_], None
+    if isinstance(estimator, MLPClassifier):
+        labels = [plain(label) for label in estimator.classes_]
+        if estimator.n_outputs_ == 1:
+            output = "softmax"
+            weights[-1], biases[-1] = two_classes(weights[-1]), two_classes(biases[-1])
+    return mlp(
+        weights,
+        biases,
+        names=[(f"coefs_{c}", f"intercepts_{c}") for c in range(len(weights))],
+        transposed=False,
+        activation=ACTIVATION_OF[estimator.activation],
+        output=output,
+        labels=labels,
+        name=name,
+    )
+
+
+def plain(label: Any) -> Label:
+    """A label as Python's own text or number."""
+    value = label.item() if isinstance(label, np.generic) else label
+    return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def two_classes(parameters: Tensor) -> Tensor:
+    """One logistic output z as the logits (-z/2, z/2), whose softmax is the same probability."""
+    half: Tensor = parameters / 2
+    return np.concatenate([-half, half], axis=-1)
+
+
+def to_estimator(network: Network) -> Any:
+    """The network as a fitted estimator: a classifier if it has labels or an output function.
+
+    Two classes become one logistic output, as scikit-learn has it; classes are sorted; more than
+    one sigmoid output makes a multilabel classifier. Missing labels are 0, 1, 2, ...
+    """
+    try:
+        from sklearn.neural_network import MLPClassifier, MLPRegressor
+    except ImportError as error:
+        raise PFNMError(
+            f"{network.name}: scikit-learn is not installed; pip install 'pfnm[sklearn]'"
+        ) from error
+
+    activations = {ours: theirs for theirs, ours in ACTIVATION_OF.items()}
+    if network.activation not in activations:
+        raise PFNMError(
+            f"{network.name}: scikit-learn has no activation {network.activation!r}, only "
+            f"{', '.join(activations)}; save in another format"
+        )
+    stack = layers(network)
+    dtype = np.result_type(network.dtype, np.float32)  # scikit-learn computes in 32 or 64 bits
+    weights = [np.array(layer.weight, dtype) for layer in stack]
+    biases = [
+        np.zeros(layer.weight.shape[1], dtype)
+        if layer.bias is None
+        else np.array(layer.bias, dtype)
+        for layer in stack
+    ]
+    classifies = network.output != "identity" or network.labels is not None
+    estimator = (MLPClassifier if classifies else MLPRegressor)(
+        hidden_layer_sizes=tuple(weight.shape[1] for weight in weights[:-1]),
+        activation=activations[network.activation],
+    )
+    out_activation = "identity"
+    if classifies:
+        out_activation, keep = set_classes(estimator, network, weights[-1].shape[1])
+        weights[-1], biases[-1] = weights[-1][:, keep], biases[-1][keep]
+        if out_activation == "logistic" and network.output != "sigmoid":
+            weights[-1] = weights[-1][:, 1:] - weights[-1][:, :1]
+            biases[-1] = biases[-1][1:] - biases[-1][:1]
+    fitted = {
+        "coefs_": weights,
+        "intercepts_": biases,
+        "n_features_in_": weights[0].shape[0],
+        "n_layers_": len(weights) + 1,
+        "n_outputs_": weights[-1].shape[1],
+        "out_activation_": out_activation,
+        # Where training starts, so that partial_fit can go on from here.
+        "n_iter_": 0,
+        "t_": 0,
+        "loss_curve_": [],
+        "best_loss_": np.inf,
+        "validation_scores_": None,
+        "best_validation_score_": None,
+        "_no_improvement_count": 0,
+    }
+    for name, value in fitted.items():
+        setattr(estimator, name, value)
+    return estimator
+
+
+def set_classes(estimator: Any, network: Network, outputs: int) -> tuple[str, list[int]]:
+    """Give the classifier its classes; its output function, and our outputs in its order."""
+    from sklearn.preprocessing import LabelBinarizer
+
+    multilabel = network.output == "sigmoid" and outputs > 1
+    one_logistic = network.output == "sigmoid" and outputs == 1
+    if outputs == 1 and not one_logistic:
+        raise PFNMError(
+            f"{network.name}: one output with {network.output!r}, but scikit-learn needs two "
+            "classes or more"
+        )
+    labels: tuple[Label, ...] = network.labels or tuple(range(outputs))
+    if one_logistic:
+        labels = (0, 1)
+    if len({type(label) for label in labels}) > 1:
+        raise PFNMError(
+            f"{network.name}: labels {list(labels)} are of different types; scikit-learn needs one"
+        )
+    # scikit-learn's classes are sorted; the columns of a multilabel target stand as they are.
+    keep = list(range(outputs))
+    if not (multilabel or one_logistic):
+        keep.sort(key=lambda index: labels[index])
+        labels = tuple(labels[index] for index in keep)
+    estimator.classes_ = np.array(labels)
+    # A target of zeros and ones for each column is how scikit-learn knows a multilabel problem.
+    target = np.eye(outputs, dtype=int) if multilabel else estimator.classes_
+    estimator._label_binarizer = LabelBinarizer().fit(target)
+    return ("logistic" if multilabel or len(labels) == 2 else "softmax"), keep

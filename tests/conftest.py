@@ -1,0 +1,35 @@
+"""Networks and files that many tests use."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pfnm.core.mlp import mlp
+from pfnm.core.network import Network
+from pfnm.formats import save
+
+
+def random_network(
+    seed: int, sizes: tuple[int, ...] = (6, 5, 4), *, biases: bool = True, name: str = "network"
+) -> Network:
+    """A network with random weights, inputs first."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=shape) for shape in pairwise(sizes)]
+    own = [rng.normal(size=size) for size in sizes[1:]] if biases else None
+    return mlp(weights, own, name=name)
+
+
+@pytest.fixture
+def site_files(tmp_path: Path) -> list[Path]:
+    """Three sites with 6 inputs, 5 to 7 units and 4 classes, and their class counts."""
+    paths = []
+    for j in range(3):
+        path = tmp_path / f"site{j}.safetensors"
+        save(random_network(j, (6, 5 + j, 4)), path)
+        paths.append(path)
+    counts = {f"site{j}": [j + 1, 2, 3, 4] for j in range(3)}
+    (tmp_path / "counts.json").write_text(json.dumps(counts))
+    return paths

@@ -1,0 +1,183 @@
+"""The commands as a person runs them, wrong input included."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pfnm
+from pfnm.cli import main
+from pfnm.core.mlp import forward
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pfnm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        text = capsys.readouterr()
+        return int(stop.value.code or 0), text.out, text.err
+
+    return call
+
+
+def test_fuse_inspect_evaluate(run: Run, site_files: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "global.safetensors"
+    counts = tmp_path / "counts.json"
+    status, text, _ = run("fuse", *site_files, "-o", target, "--class-counts", counts)
+    assert status == 0
+    assert "5 to 7" in text
+    fused = pfnm.load(target)
+    assert [site["name"] for site in fused.metadata["sites"]] == ["site0", "site1", "site2"]
+    assert fused.metadata["options"]["class_counts"] == [[1, 2, 3, 4], [2, 2, 3, 4], [3, 2, 3, 4]]
+    assert len(fused.metadata["sites"][0]["sha256"]) == 64
+
+    status, text, _ = run("inspect", target)
+    assert status == 0
+    assert "fused from site0, site1, site2" in text
+    status, text, _ = run("inspect", target, "--json")
+    assert json.loads(text)["widths"] == fused.widths
+
+    x = np.random.default_rng(0).normal(size=(20, 6))
+    y = forward(fused, x).argmax(axis=1)
+    np.savez(tmp_path / "test.npz", x=x, y=np.where(np.arange(20) < 15, y, (y + 1) % 4))
+    status, text, _ = run("evaluate", target, "--data", tmp_path / "test.npz", "--json")
+    assert (status, json.loads(text)["accuracy"]) == (0, 0.75)
+
+
+def test_the_same_seed_gives_the_same_bytes(
+    run: Run, site_files: list[Path], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        assert run("fuse", *site_files, "-o", tmp_path / f"{name}.safetensors", "-q")[:2] == (0, "")
+    one, two = ((tmp_path / f"{name}.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_json_is_all_that_is_printed(run: Run, site_files: list[Path], tmp_path: Path) -> None:
+    status, text, err = run("fuse", *site_files, "-o", tmp_path / "g.npz", "--json")
+    result = json.loads(text)
+    assert (status, err) == (0, "")
+    layer = result["layers"][0]
+    assert layer["site_widths"] == [5, 6, 7]
+    assert layer["in_all"] + layer["in_some"] + layer["in_one"] == layer["width"]
+    assert result["trace"]["hidden1"][-1]["reassigned"] == 0
+
+
+@pytest.fixture
+def bad_files(site_files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Site files and, beside them, files with everything that can be wrong."""
+    rng = np.random.default_rng(0)
+    w1, w2, middle = (rng.normal(size=shape) for shape in ((6, 5), (5, 4), (5, 5)))
+    b1, b2 = np.zeros(5), np.zeros(4)
+    nan = np.where(np.arange(4) == 2, np.nan, w2)
+    np.savez(tmp_path / "nan.npz", w1=w1, b1=b1, w2=nan, b2=b2)
+    np.savez(tmp_path / "inputs.npz", w1=w1[1:], b1=b1, w2=w2, b2=b2)
+    np.savez(tmp_path / "outputs.npz", w1=w1, b1=b1, w2=w2[:, :3], b2=b2[:3])
+    np.savez(tmp_path / "deep.npz", w1=w1, b1=b1, w2=middle, b2=b1, w3=w2, b3=b2)
+    np.savez(tmp_path / "nobias.npz", w1=w1, w2=w2)
+    (tmp_path / "truncated.safetensors").write_bytes(site_files[0].read_bytes()[:-9])
+    (tmp_path / "exists.npz").write_bytes(b"mine")
+    (tmp_path / "short.json").write_text(json.dumps({"site0": [1], "site1": [1], "site2": [1]}))
+    (tmp_path / "unseen.json").write_text(json.dumps({f"site{j}": [0, 1, 1, 1] for j in range(3)}))
+    (tmp_path / "less.csv").write_text("site0,1,2,3,4\nsite1,1,2,3,4\n")
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "two.json").write_text('["a", "b"]')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SITES = "site0.safetensors site1.safetensors site2.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("site0.safetensors -o out.npz", "fusing needs at least two"),
+        ("site0.safetensors site0.safetensors -o out.npz", "site0.safetensors"),
+        ("site0.safetensors missing.npz -o out.npz", "missing.npz: cannot be read"),
+        ("site0.safetensors nan.npz -o out.npz", "nan.npz: tensor 'w2' holds NaN"),
+        ("site0.safetensors inputs.npz -o out.npz", "inputs has 5 inputs, site0 has 6"),
+        ("site0.safetensors outputs.npz -o out.npz", "outputs has 3 outputs, site0 has 4"),
+        ("site0.safetensors deep.npz -o out.npz", "deep has 2 hidden layers, site0 has 1"),
+        ("site0.safetensors nobias.npz -o out.npz", "site0 has a bias 'layers.0.bias', nobias"),
+        ("site0.safetensors truncated.safetensors -o out.npz", "truncated.safetensors"),
+        ("site0.safetensors short.json -o out.npz", "short.json: unknown extension"),
+        (f"{SITES} -o exists.npz", "exists.npz: it exists already"),
+        (f"{SITES} -o out.txt", "out.txt: unknown extension"),
+        (f"{SITES} -o no/out.npz", "no/out.npz"),
+        (f"{SITES} -o out.npz --class-counts short.json", "1 counts for 4 classes"),
+        (f"{SITES} -o out.npz --class-counts unseen.json", "class 0 has been seen by no site"),
+        (f"{SITES} -o out.npz --class-counts less.csv", "site 'site2' is missing"),
+        (f"{SITES} -o out.npz --class-counts broken.json", "broken.json: not valid JSON"),
+        (f"{SITES} -o out.npz --site-variance -1", "site_variance is -1.0"),
+        (f"{SITES} -o out.npz --prior-variance 0", "prior_variance is 0.0"),
+        (f"{SITES} -o out.npz --mass nan", "mass is nan"),
+        (f"{SITES} -o out.npz --rules mine", "unknown rules 'mine'"),
+        (f"{SITES} -o out.npz --rules paper --class-counts counts.json", "no use of class counts"),
+        ("nobias.npz nan.npz -o out.npz --activation x", "unknown activation 'x'"),
+        (f"{SITES} -o out.npz --labels two.json", "2 labels for 4 outputs"),
+        (f"{SITES} -o out.npz --nonsense", "--nonsense"),
+        (SITES, "--output"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2_and_nothing_is_written(
+    arguments: str, message: str, run: Run, bad_files: Path
+) -> None:
+    before = {path: path.read_bytes() for path in bad_files.iterdir()}
+    status, text, err = run("fuse", *arguments.split())
+    assert (status, text, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert {path: path.read_bytes() for path in bad_files.iterdir()} == before
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_nothing(
+    number: int, status: int, site_files: list[Path], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "counts.fifo")
+    before = sorted(tmp_path.iterdir())
+    command = [sys.executable, "-c", "from pfnm.cli import main; main()", "fuse"]
+    options = [*site_files, "-o", tmp_path / "out.npz", "--class-counts", tmp_path / "counts.fifo"]
+    process = subprocess.Popen([*command, *map(str, options)], stderr=subprocess.PIPE)
+    # Opening succeeds once the run has come to read its class counts, for which it then waits.
+    with (tmp_path / "counts.fifo").open("w"):
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == status
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_demo(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    status, text, _ = run("demo", "--folder", tmp_path / "demo")
+    assert status == 0
+    cells = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    accuracy = {row[1].strip(): float(row[2].strip(" %")) for row in cells}
+    fused, single = accuracy["pfnm: one fused network"], accuracy["one site alone (mean of ten)"]
+    assert fused > single + 20
+    assert fused > accuracy["plain average of the weights"] + 20
+    command = next(line for line in text.splitlines() if line.strip().startswith("pfnm fuse"))
+    done = subprocess.run(
+        command.replace(
+            "pfnm fuse", f"{sys.executable} -c 'from pfnm.cli import main; main()' fuse"
+        ),
+        shell=True,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "parameters from 10 networks" in done.stdout
+    by_hand, shown = (
+        pfnm.load(tmp_path / "demo" / f"{n}.safetensors") for n in ("fused", "global")
+    )
+    assert all(np.array_equal(by_hand.tensors[k], v) for k, v in shown.tensors.items())
