@@ -8,6 +8,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: .venv/for-demo
 	$(BIN)/pfnm demo
 
+export OPENBLAS_NUM_THREADS = 1
+export OMP_NUM_THREADS = 1
+
 test: .venv/for-test
 	$(BIN)/pytest -n 2
 

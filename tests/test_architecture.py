@@ -13,7 +13,8 @@ LEVELS = [
     {"formats", "frameworks"},
     {"api", "evaluate"},
     {"federated"},
-    {"demo"},
+    {"demo", "frontier"},
+    {"report"},
     {"cli"},
 ]
 LEVEL = {part: number for number, parts in enumerate(LEVELS) for part in parts}

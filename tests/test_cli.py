@@ -13,7 +13,7 @@ import pytest
 
 import pfnm
 from pfnm.cli import main
-from pfnm.core.mlp import forward
+from pfnm.core.mlp import forward, mlp
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -70,7 +70,9 @@ def test_json_is_all_that_is_printed(run: Run, site_files: list[Path], tmp_path:
     layer = result["layers"][0]
     assert layer["site_widths"] == [5, 6, 7]
     assert layer["in_all"] + layer["in_some"] + layer["in_one"] == layer["width"]
-    assert result["trace"]["hidden1"][-1]["reassigned"] == 0
+    assert result["agreement"] == max(tried["agreement"] for tried in result["candidates"])
+    assert result["options"]["budget"] == 2.0
+    assert layer["width"] <= 14
 
 
 @pytest.fixture
@@ -123,6 +125,17 @@ SITES = "site0.safetensors site1.safetensors site2.safetensors"
         (f"{SITES} -o out.npz --prior-variance 0", "prior_variance is 0.0"),
         (f"{SITES} -o out.npz --mass nan", "mass is nan"),
         (f"{SITES} -o out.npz --rules mine", "unknown rules 'mine'"),
+        (f"{SITES} -o out.npz --prior-mean 1", "--prior-mean needs --site-variance"),
+        (f"{SITES} -o out.npz --budget 0", "budget is 0"),
+        (f"{SITES} -o out.npz --budget 0.5", "a budget of 0.5 is below the widest site's 7"),
+        (f"{SITES} -o out.npz --budget 2", "a budget of 2 is below the widest site's 7"),
+        (f"{SITES} -o out.npz --budget -1x", "budget is -1.0"),
+        (f"{SITES} -o out.npz --budget wide", "budget 'wide' is no factor"),
+        (f"{SITES} -o out.npz --max-params 9", "9 parameters are too few"),
+        (f"{SITES} -o out.npz --budget 2x --max-params 900", "not both"),
+        (f"{SITES} -o out.npz --method magic", "unknown method 'magic'"),
+        (f"{SITES} -o out.npz --sweeps 3", "sweeps belong to the method 'topdown'"),
+        (f"{SITES} -o out.npz --calibrate nan.npz", "no array named x"),
         (f"{SITES} -o out.npz --rules paper --class-counts counts.json", "no use of class counts"),
         ("nobias.npz nan.npz -o out.npz --activation x", "unknown activation 'x'"),
         (f"{SITES} -o out.npz --labels two.json", "2 labels for 4 outputs"),
@@ -181,3 +194,82 @@ def test_demo(run: Run, tmp_path: Path) -> None:
         pfnm.load(tmp_path / "demo" / f"{n}.safetensors") for n in ("fused", "global")
     )
     assert all(np.array_equal(by_hand.tensors[k], v) for k, v in shown.tensors.items())
+
+
+def test_alone_it_prints_the_help(run: Run) -> None:
+    status, text, err = run()
+    assert (status, err) == (0, "")
+    assert "Usage" in text
+
+
+def test_names_are_printed_as_they_are(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "a["  # "a[/red]" would be the end of something red
+    folder.mkdir()
+    path = folder / "red].npz"
+    names = [("[bold]w", None), (":smile:v", None)]
+    labels = ["[/b]", "\udc80"]
+    weights = [np.ones((4, 3)), np.ones((3, 2))]
+    sites = {"sites": [{"name": "[/i]"}]}
+    pfnm.save(mlp(weights, names=names, labels=labels, metadata=sites), path)
+    np.savez(folder / "test.npz", x=np.ones((2, 4)), y=labels)
+    status, text, _ = run("inspect", path)
+    assert status == 0
+    for word in ("[bold]w", ":smile:v", "[/b], \\udc80", "fused from [/i]"):
+        assert word in text
+    status, text, _ = run("evaluate", path, "--data", folder / "test.npz")
+    assert (status, "0.5000" in text) == (0, True)
+
+
+def test_a_line_break_in_a_name_is_no_line_break_in_an_error(run: Run, tmp_path: Path) -> None:
+    status, _, err = run("inspect", tmp_path / "one\ntwo.npz")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "one two.npz" in err
+
+
+def test_labels_for_a_file_without(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "site.npz", w=np.eye(2))
+    np.savez(tmp_path / "test.npz", x=np.eye(2), y=["cat", "dog"])
+    (tmp_path / "labels.json").write_text('["cat", "dog"]')
+    named = ("--labels", tmp_path / "labels.json", "--json")
+    status, text, _ = run(
+        "evaluate", tmp_path / "site.npz", "--data", tmp_path / "test.npz", *named
+    )
+    assert (status, json.loads(text)["accuracy"]) == (0, 1.0)
+    assert json.loads(run("inspect", tmp_path / "site.npz", *named)[1])["labels"] == ["cat", "dog"]
+    status, _, err = run("inspect", tmp_path / "site.npz", "--labels", tmp_path / "missing.json")
+    assert (status, err.count("\n")) == (2, 1)
+
+
+def test_targets_that_do_not_vary_have_no_r2(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "site.npz", w=np.ones((2, 1)))
+    np.savez(tmp_path / "test.npz", x=np.eye(2), y=np.ones(2))
+    options = ("evaluate", tmp_path / "site.npz", "--data", tmp_path / "test.npz")
+    assert json.loads(run(*options, "--json")[1])["r2"] is None
+    assert "r2                 │ -" in run(*options)[1]
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_standard_output_that_fails(option: str, site_files: list[Path]) -> None:
+    code = "from pfnm.cli import main; main()"
+    command = f"{sys.executable} -c '{code}' inspect {site_files[0]} {option}"
+
+    def ending(rest: str) -> tuple[int, str]:
+        shell = ["bash", "-c", f"{command} {rest}"]
+        done = subprocess.run(shell, check=False, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    status, err = ending("> /dev/full")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "No space left" in err
+    assert ending("| true; exit ${PIPESTATUS[0]}") == (1, "")
+
+
+def test_an_interrupt_is_one_line(site_files: list[Path], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "labels.fifo")
+    command = [sys.executable, "-c", "from pfnm.cli import main; main()", "inspect"]
+    options = map(str, [site_files[0], "--labels", tmp_path / "labels.fifo"])
+    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    with (tmp_path / "labels.fifo").open("w"):
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == "pfnm: interrupted\n"
+    assert process.returncode == 130

@@ -8,19 +8,23 @@ from dataclasses import asdict, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pfnm.core.atoms import Assignments
+from pfnm.core.budget import DEFAULT_BUDGET, limits_by_parameters, width_limits
 from pfnm.core.errors import PFNMError
-from pfnm.core.fusion import Assignments, Fusion, fuse_networks
+from pfnm.core.fusion import Fusion, fuse_topdown
+from pfnm.core.joint import fuse_joint
 from pfnm.core.network import Label, Network
-from pfnm.core.prior import Prior
+from pfnm.core.prior import SPREAD, Prior
+from pfnm.core.sites import comparable
 from pfnm.formats import load, site_names
 from pfnm.formats.tables import counts_matrix, read_class_counts
 
-METHODS = ("topdown",)
+METHODS = ("joint", "topdown")
 
 
 def fuse(
@@ -31,7 +35,12 @@ def fuse(
     labels: Sequence[Sequence[Label] | None] | None = None,
     activation: str | None = None,
     prior: Prior | None = None,
-    method: str = "topdown",
+    spread: float = SPREAD,
+    mass: float = 1.0,
+    rules: str = "recommended",
+    method: str = "joint",
+    budget: float | int | Literal["default"] | None = "default",
+    max_params: int | None = None,
     start: Assignments | None = None,
     sweeps: int | None = None,
     rng: np.random.Generator | int | None = None,
@@ -42,29 +51,67 @@ def fuse(
     networks: files, scikit-learn MLPs or `Network`s, at least two. class_counts: examples of each
     class at each site, as (J, K), as a mapping from site name, or as a file of such.
     site_weights: how much each site counts. labels, activation: for files that do not state theirs.
-    start: the assignments of an earlier fusion of the same sites. rng: a generator or a seed (0).
+    prior: by default `Prior.fit` of the networks with this spread, mass and rules. method: "joint"
+    (all layers together), or "topdown" (the paper's). budget: how wide a layer may become, as a
+    factor (float) of the widest site's or as a number of units (int); None: no limit; by default
+    2.0 for "joint", no limit for "topdown". max_params: at most so many parameters, instead of a
+    budget. start: the assignments of an earlier fusion of the same sites. sweeps: exactly so many
+    (topdown). rng: a generator or a seed (default 0).
     """
     if method not in METHODS:
         raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
     if isinstance(networks, str | PathLike | Mapping):
         raise PFNMError("give a list of networks or files, at least two")
-    sites = as_networks(networks, labels=labels, activation=activation)
-    counts = class_counts
-    if isinstance(counts, str | PathLike):
-        counts = read_class_counts(Path(counts))
-    if isinstance(counts, Mapping):
-        counts = counts_matrix(counts, sites)
-    fusion = fuse_networks(
-        sites,
-        class_counts=counts,
-        site_weights=site_weights,
-        prior=prior,
-        start=start,
-        sweeps=sweeps,
-        rng=np.random.default_rng(0 if rng is None else rng),
-        on_step=on_step,
-    )
-    network = replace(fusion.network, metadata=_provenance(fusion, sites, method, sweeps, counts))
+    given = as_networks(networks, labels=labels, activation=activation)
+    counts = counts_table(class_counts, given)
+    sites = comparable(given, counts, site_weights)
+    if prior is None:
+        prior = Prior.fit(sites.networks, spread=spread, mass=mass, rules=rules)
+    if counts is not None and not prior.choices.class_share:
+        raise PFNMError(
+            f"the {prior.rules!r} rules make no use of class counts; leave them out, or choose "
+            "other rules"
+        )
+    if budget == "default":
+        budget = DEFAULT_BUDGET if method == "joint" and max_params is None else None
+    limits = width_limits(sites.networks, budget)
+    if max_params is not None:
+        if limits is not None:
+            raise PFNMError("give a budget or a number of parameters, not both")
+        limits = limits_by_parameters(sites.networks, max_params)
+    generator = np.random.default_rng(0 if rng is None else rng)
+    if method == "joint":
+        if sweeps is not None:
+            raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
+        fusion = fuse_joint(
+            sites, prior=prior, rng=generator, limits=limits, start=start, on_step=on_step
+        )
+    else:
+        fusion = fuse_topdown(
+            sites,
+            prior=prior,
+            rng=generator,
+            limits=limits,
+            start=start,
+            sweeps=sweeps,
+            on_step=on_step,
+        )
+    options = {
+        "method": method,
+        "prior": asdict(prior),
+        "budget": budget,
+        "max_params": max_params,
+        "sweeps": sweeps,
+        "seed": rng if isinstance(rng, int) else None if rng is not None else 0,
+        "class_counts": None if counts is None else np.asarray(counts).tolist(),
+        "site_weights": None if site_weights is None else [float(w) for w in site_weights],
+        "labels": None
+        if labels is None
+        else [None if own is None else list(own) for own in labels],
+        "activation": activation,
+        "started_from_assignments": start is not None,
+    }
+    network = replace(fusion.network, metadata=_provenance(fusion, given, options))
     return replace(fusion, network=network, model=_same_kind(network, networks[0]))
 
 
@@ -100,6 +147,15 @@ def as_networks(
     return result
 
 
+def counts_table(
+    counts: ArrayLike | Mapping[str, Any] | str | PathLike[str] | None, networks: Sequence[Network]
+) -> ArrayLike | None:
+    """Class counts as (J, K), from whatever form they are given in."""
+    if isinstance(counts, str | PathLike):
+        counts = read_class_counts(Path(counts))
+    return counts_matrix(counts, networks) if isinstance(counts, Mapping) else counts
+
+
 def is_sklearn(item: Any) -> bool:
     """Whether this is a scikit-learn MLP; scikit-learn is not imported to find out."""
     return any(base.__module__.startswith("sklearn.neural_network") for base in type(item).__mro__)
@@ -120,18 +176,13 @@ def _same_kind(network: Network, first: Any) -> Any:
 
 
 def _provenance(
-    fusion: Fusion, sites: Sequence[Network], method: str, sweeps: int | None, counts: Any
+    fusion: Fusion, sites: Sequence[Network], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is written beside a fused network: everything needed to make it again."""
     return {
         "kind": "fusion",
         "versions": {name: version(name) for name in ("pfnm", "numpy", "scipy")},
-        "options": {
-            "method": method,
-            "prior": asdict(fusion.prior),
-            "sweeps": sweeps,
-            "class_counts": None if counts is None else np.asarray(counts).tolist(),
-        },
+        "options": dict(options),
         "sites": [
             {
                 "name": site.name,
@@ -143,4 +194,6 @@ def _provenance(
         "widths": fusion.widths,
         "objective": fusion.objective,
         "settled": fusion.settled,
+        "agreement": fusion.agreement,
+        "site_agreement": fusion.site_agreement,
     }

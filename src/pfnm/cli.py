@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,24 +19,26 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import pfnm
+from pfnm import api
 from pfnm.core.errors import PFNMError
-from pfnm.core.fusion import Fusion
 from pfnm.core.mlp import ACTIVATIONS
-from pfnm.core.network import INPUT, OUTPUT
+from pfnm.core.network import INPUT, OUTPUT, Network
 from pfnm.core.prior import RULES
+from pfnm.report.text import frontier_table, fusion_summary, fusion_table, verdict
 
+FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
 
 app = typer.Typer(
     help="Networks trained apart, on data that cannot be pooled, become one compact network.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False)
+# Names and labels are printed as they are: brackets in them are no markup, colons no emoji.
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = Console(highlight=False, markup=False, emoji=False)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 ActivationOption = Annotated[
@@ -43,94 +47,239 @@ ActivationOption = Annotated[
         help=f"For files that do not state theirs (default relu): {', '.join(ACTIVATIONS)}."
     ),
 ]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(help="JSON: a list of the outputs' labels, for a file that does not state them."),
+]
+
+
+FilesArgument = Annotated[list[Path], typer.Argument(help="Two or more files of trained networks.")]
+CountsOption = Annotated[
+    Path | None,
+    typer.Option(help="JSON: site name to list of examples per class; or CSV, a row a site."),
+]
+SiteWeightsOption = Annotated[
+    Path | None, typer.Option(help="JSON: site name to how much the site counts.")
+]
+SiteLabelsOption = Annotated[
+    Path | None,
+    typer.Option(help="JSON: the outputs' labels, one list for all, or site name to list."),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 
 
 @app.command()
 def fuse(
-    files: Annotated[list[Path], typer.Argument(help="Two or more files of trained networks.")],
+    files: FilesArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the result goes.")],
-    class_counts: Annotated[
-        Path | None,
-        typer.Option(help="JSON: site name to list of examples per class; or CSV, a row a site."),
-    ] = None,
-    site_weights: Annotated[
-        Path | None, typer.Option(help="JSON: site name to how much the site counts.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="JSON: the outputs' labels, one list for all, or site name to list."),
-    ] = None,
+    class_counts: CountsOption = None,
+    site_weights: SiteWeightsOption = None,
+    labels: SiteLabelsOption = None,
     activation: ActivationOption = None,
+    method: Annotated[
+        str, typer.Option(help="joint (all layers together) or topdown (the paper's).")
+    ] = "joint",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="How wide a layer may become: a factor of the widest site's (1.5, 2x), a number "
+            "of units (300), or none. Default: 2x; none for topdown."
+        ),
+    ] = None,
+    max_params: Annotated[
+        int | None, typer.Option(min=1, help="At most so many parameters, instead of a budget.")
+    ] = None,
     rules: Annotated[
         str, typer.Option(help=f"Whose scores and precisions: {', '.join(RULES)}.")
     ] = pfnm.Prior.rules,
     site_variance: Annotated[
-        float, typer.Option(help="Variance of a site's weights about the global ones.")
-    ] = pfnm.Prior.site_variance,  # type: ignore[assignment]  # the default is one number
+        float | None,
+        typer.Option(help="Variance of a site's weights about the global ones (default: fitted)."),
+    ] = None,
     prior_variance: Annotated[
-        float, typer.Option(help="Prior variance of global weights.")
-    ] = pfnm.Prior.prior_variance,
+        float | None, typer.Option(help="Prior variance of global weights (default: fitted).")
+    ] = None,
     mass: Annotated[
         float, typer.Option(help="How readily new global units appear.")
     ] = pfnm.Prior.mass,
     prior_mean: Annotated[
-        float, typer.Option(help="Prior mean of global weights.")
+        float, typer.Option(help="Prior mean of global weights; with given variances only.")
     ] = pfnm.Prior.prior_mean,
     sweeps: Annotated[
-        int | None, typer.Option(min=0, help="At most so many sweeps (else until none changes).")
+        int | None,
+        typer.Option(min=0, help="Exactly so many sweeps, for topdown (else until settled)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the visiting orders.")] = 0,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(help="Choose variances, mass and budget on labelled data (.npz, x and y)."),
+    ] = None,
+    seed: SeedOption = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> None:
     """Fuse trained networks from files into one network. No data, no retraining."""
-    from pfnm.formats import check_target, save, site_names
-    from pfnm.formats.tables import read_labels, read_site_weights
+    from pfnm import frontier
+    from pfnm.formats import check_target, save
+    from pfnm.formats.tables import read_examples
 
     check_target(output, force=force)
-    names = site_names(files)
-    prior = pfnm.Prior(
-        prior_variance=prior_variance,
-        site_variance=site_variance,
-        mass=mass,
-        prior_mean=prior_mean,
-        rules=rules,
-    )
-    with progress("fusing", hidden=quiet or as_json) as advance:
-        fusion = pfnm.fuse(
-            files,
-            class_counts=class_counts,
-            site_weights=None if site_weights is None else read_site_weights(site_weights, names),
-            labels=None if labels is None else read_labels(labels, names),
-            activation=activation,
-            prior=prior,
-            sweeps=sweeps,
-            rng=seed,
-            on_step=advance,
-        )
+    options: dict[str, Any] = {
+        "method": method,
+        "site_weights": read_weights(site_weights, files),
+        "labels": read_site_labels(labels, files),
+        "activation": activation,
+        "rules": rules,
+        "rng": seed,
+    }
+    if calibrate is not None:
+        if (site_variance, prior_variance, budget, max_params, sweeps) != (None,) * 5:
+            raise PFNMError("--calibrate chooses variances and budget itself; leave them out")
+        networks = api.as_networks(files, labels=options.pop("labels"), activation=activation)
+        inputs, targets = read_examples(calibrate)
+        with progress("calibrating", hidden=quiet or as_json) as advance:
+            fusion = frontier.calibrate(
+                networks, inputs, targets, class_counts=class_counts, on_step=advance, **options
+            )
+    else:
+        with progress("fusing", hidden=quiet or as_json) as advance:
+            fusion = pfnm.fuse(
+                files,
+                class_counts=class_counts,
+                prior=given_prior(site_variance, prior_variance, mass, prior_mean, rules),
+                mass=mass,
+                budget="default" if budget is None else parsed_budget(budget),
+                max_params=max_params,
+                sweeps=sweeps,
+                on_step=advance,
+                **options,
+            )
     save(fusion.network, output, force=force)
     if as_json:
-        print(json.dumps(fusion_summary(fusion, output), indent=2))
+        print(json.dumps(fusion_summary(fusion, str(output)), indent=2))
     elif not quiet:
         out.print(fusion_table(fusion))
         local = len(fusion.sites)
         out.print(
             f"{output}: {fusion.network.parameters:,} parameters from {local} networks"
+            + ("" if fusion.agreement is None else f", agreement {fusion.agreement:.0%}")
             + ("" if fusion.settled else " (stopped before the matching settled)")
         )
+        warning = verdict(fusion)
+        if warning is not None:
+            errors.print(f"pfnm: {warning}")
+
+
+@app.command()
+def frontier(
+    files: FilesArgument,
+    data: Annotated[
+        Path | None, typer.Option(help=".npz with inputs x and labels y, to measure accuracy.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A picture of it (.png or .svg).")
+    ] = None,
+    budgets: Annotated[
+        str, typer.Option(help="Budgets to try, with commas.")
+    ] = "1x,1.3x,2x,4x,none",
+    class_counts: CountsOption = None,
+    site_weights: SiteWeightsOption = None,
+    labels: SiteLabelsOption = None,
+    activation: ActivationOption = None,
+    seed: SeedOption = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fuse at several budgets and show size against accuracy (or agreement, without data)."""
+    from pfnm.formats.tables import read_examples
+    from pfnm.frontier import frontier as measure
+    from pfnm.report.frontier import check_picture, draw_frontier
+
+    if output is not None:
+        check_picture(output, force=force)
+    chosen = [parsed_budget(text) for text in budgets.split(",")]
+    examples = None if data is None else read_examples(data)
+    networks = api.as_networks(files, labels=read_site_labels(labels, files), activation=activation)
+    counts = api.counts_table(class_counts, networks)
+    with progress("fusing", hidden=as_json) as advance:
+        points = measure(
+            networks,
+            budgets=chosen,
+            class_counts=counts,
+            examples=examples,
+            site_weights=read_weights(site_weights, files),
+            rng=seed,
+            on_step=advance,
+        )
+    if output is not None:
+        draw_frontier(points, output)
+    if as_json:
+        print(json.dumps([vars(point) for point in points], indent=2))
+        return
+    out.print(frontier_table(points))
+    if output is not None:
+        out.print(str(output))
+
+
+def given_prior(
+    site_variance: float | None,
+    prior_variance: float | None,
+    mass: float,
+    prior_mean: float,
+    rules: str,
+) -> pfnm.Prior | None:
+    """The prior with variances given on the command line, or None where it is to be fitted."""
+    if site_variance is None and prior_variance is None:
+        if prior_mean != pfnm.Prior.prior_mean:
+            raise PFNMError("--prior-mean needs --site-variance or --prior-variance beside it")
+        return None
+    site = pfnm.Prior.site_variance if site_variance is None else site_variance
+    wide = pfnm.Prior.prior_variance if prior_variance is None else prior_variance
+    return pfnm.Prior(
+        prior_variance=wide, site_variance=site, mass=mass, prior_mean=prior_mean, rules=rules
+    )
+
+
+def parsed_budget(text: str) -> float | int | None:
+    """A factor (1.5, 2x), a number of units (300), or none."""
+    word = text.strip().lower()
+    if word == "none":
+        return None
+    try:
+        return int(word) if word.isdigit() else float(word.removesuffix("x"))
+    except ValueError:
+        raise PFNMError(
+            f"budget {text!r} is no factor (1.5 or 2x), number of units (300) or 'none'"
+        ) from None
+
+
+def read_weights(path: Path | None, files: list[Path]) -> list[float] | None:
+    """The sites' weights from their file, if there is one."""
+    from pfnm.formats import site_names
+    from pfnm.formats.tables import read_site_weights
+
+    return None if path is None else read_site_weights(path, site_names(files))
+
+
+def read_site_labels(path: Path | None, files: list[Path]) -> Any:
+    """The sites' labels from their file, if there is one."""
+    from pfnm.formats import site_names
+    from pfnm.formats.tables import read_labels
+
+    return None if path is None else read_labels(path, site_names(files))
 
 
 @app.command()
 def inspect(
     file: Annotated[Path, typer.Argument(help="A file of a network.")],
     activation: ActivationOption = None,
+    labels: LabelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a network file: layers, labels, and where a fused network came from."""
     from pfnm.core.mlp import layers
 
-    network = pfnm.load(file, activation=activation)
+    network = load_labelled(file, activation, labels)
     if as_json:
         summary = {
             "file": str(file),
@@ -169,6 +318,7 @@ def evaluate(
     file: Annotated[Path, typer.Argument(help="A file of a network.")],
     data: Annotated[Path, typer.Option(help=".npz with inputs x and labels or targets y.")],
     activation: ActivationOption = None,
+    labels: LabelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a network on labelled data: accuracy, or for a regression R2 and squared error."""
@@ -176,16 +326,23 @@ def evaluate(
     from pfnm.formats.tables import read_examples
 
     inputs, targets = read_examples(data)
-    result = measure(pfnm.load(file, activation=activation), inputs, targets)
+    result = measure(load_labelled(file, activation, labels), inputs, targets)
     if as_json:
         print(json.dumps({"file": str(file), "data": str(data), **result}, indent=2))
         return
     table = Table("measure", "value", title=f"{file} on {data}")
     for name, value in result.items():
-        table.add_row(
-            name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value)
-        )
+        shown = f"{value:.4f}" if isinstance(value, float) else str(value)
+        table.add_row(name.replace("_", " "), "-" if value is None else shown)
     out.print(table)
+
+
+def load_labelled(file: Path, activation: str | None, labels: Path | None) -> Network:
+    """The network of a file, with the labels of a file beside it where there is one."""
+    from pfnm.formats.tables import read_labels
+
+    own = None if labels is None else read_labels(labels, [file.stem])[0]
+    return pfnm.load(file, activation=activation, labels=own)
 
 
 @app.command()
@@ -206,52 +363,6 @@ def demo(
     out.print(table)
     out.print("The same by hand:")
     print(f"  {result.command}")
-
-
-def fusion_table(fusion: Fusion) -> Table:
-    """Per layer: widths of the sites, global width, units shared by all, by some, by one."""
-    table = Table("layer", "sites' widths", "global", "in all", "in some", "in one")
-    for row in layer_rows(fusion):
-        low, high = min(row["site_widths"]), max(row["site_widths"])
-        widths = str(low) if low == high else f"{low} to {high}"
-        cells = (row["width"], row["in_all"], row["in_some"], row["in_one"])
-        table.add_row(row["layer"], widths, *map(str, cells))
-    return table
-
-
-def layer_rows(fusion: Fusion) -> list[dict[str, Any]]:
-    """The same as data."""
-    sites = len(fusion.sites)
-    rows = []
-    for group, popularity in fusion.popularity.items():
-        in_all, in_one = int((popularity == sites).sum()), int((popularity == 1).sum())
-        rows.append(
-            {
-                "layer": group,
-                "site_widths": [assignment.size for assignment in fusion.assignments[group]],
-                "width": popularity.size,
-                "in_all": in_all,
-                "in_some": popularity.size - in_all - in_one,
-                "in_one": in_one,
-            }
-        )
-    return rows
-
-
-def fusion_summary(fusion: Fusion, output: Path) -> dict[str, Any]:
-    """What `pfnm fuse --json` prints."""
-    return {
-        "output": str(output),
-        "sites": list(fusion.sites),
-        "parameters": fusion.network.parameters,
-        "layers": layer_rows(fusion),
-        "objective": fusion.objective,
-        "settled": fusion.settled,
-        "options": fusion.network.metadata["options"],
-        "trace": {
-            group: [vars(sweep) for sweep in sweeps] for group, sweeps in fusion.trace.items()
-        },
-    }
 
 
 @contextmanager
@@ -276,18 +387,37 @@ def _terminate(signal_number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Run the command line: bad input is one line and exit status 2."""
     signal.signal(signal.SIGTERM, _terminate)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that are no proper text
     # click's class, wherever this version of typer keeps it
     usage_error = cast(type[Exception], typer.BadParameter.__mro__[2])
     try:
-        status = app(standalone_mode=False)
+        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        print(end="", flush=True)
     except PFNMError as error:
-        errors.print(f"pfnm: {error}", markup=False)
+        say(str(error))
         status = BAD_INPUT
     except usage_error as error:
-        message = " ".join(cast(Any, error).format_message().split())
-        errors.print(f"pfnm: {message} (try --help)", markup=False)
+        say(f"{cast(Any, error).format_message()} (try --help)")
         status = BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
-        errors.print("pfnm: interrupted; nothing was written")
         status = INTERRUPTED
+    except OSError as error:
+        status = output_failed(error)
+    if status == INTERRUPTED:
+        say("interrupted")
     sys.exit(status)
+
+
+def say(message: str) -> None:
+    """One line on standard error, whatever stands in the message."""
+    errors.print("pfnm:", " ".join(message.split()))
+
+
+def output_failed(error: OSError) -> int:
+    """A closed pipe ends quietly, for its reader has enough; a full disk is told."""
+    # What is left unwritten would fail once more when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if not isinstance(error, BrokenPipeError):
+        say(f"{error.filename or 'output'}: cannot be written ({error.strerror}); make room there")
+    return FAILED

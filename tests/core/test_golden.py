@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from replay import Replay
 
-from pfnm.core.fusion import fuse_networks
+from pfnm.core.fusion import fuse_topdown
 from pfnm.core.mlp import forward, layers, mlp
 from pfnm.core.network import Network
 from pfnm.core.prior import Prior
+from pfnm.core.sites import comparable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-10
@@ -45,9 +46,8 @@ def test_published_rules_reproduce_the_published_code(name: str) -> None:
         networks = local_networks(data, number)
         hidden = range(len(layers(networks[0])) - 1, 0, -1)
         orders = [order for c in hidden for order in data[f"round{number}_order_layer_{c}"]]
-        fusion = fuse_networks(
-            networks,
-            class_counts=data["class_counts"],
+        fusion = fuse_topdown(
+            comparable(networks, data["class_counts"]),
             prior=prior,
             start=start,
             sweeps=int(data["sweeps"]),

@@ -57,7 +57,7 @@ def test_files_of_another_kind(tmp_path: Path, extension: str, data: bytes) -> N
 def test_truncated_files(tmp_path: Path, extension: str, part: float) -> None:
     rng = np.random.default_rng(0)
     path = tmp_path / f"site{extension}"
-    save(mlp([rng.normal(size=(20, 30)), rng.normal(size=(30, 3))]), path)
+    save(mlp([rng.normal(size=(20, 30)), rng.normal(size=(30, 3))], output="softmax"), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(part * len(data))])
     refusal(path)
@@ -119,6 +119,9 @@ def test_a_whole_module_is_more_than_tensors(tmp_path: Path) -> None:
         ({"epoch": 3}, "epoch"),
         ({"fc.weight": torch.ones(2, 2), "epoch": 3}, "'epoch'"),
         ({"fc.weight": torch.ones(2, 2, dtype=torch.int8)}, "int8"),
+        ({"fc.weight": torch.ones(2, 2).to(torch.float8_e4m3fn)}, "'fc.weight' holds torch.float8"),
+        ({"fc.weight": torch.eye(2).to_sparse()}, "'fc.weight' is sparse"),
+        (torch.nn.Sequential(torch.nn.BatchNorm1d(2)).state_dict(), "normalisation"),
         (torch.ones(2), "Tensor"),
     ],
 )
@@ -176,8 +179,37 @@ def test_options_that_do_not_exist_or_fit(tmp_path: Path) -> None:
     assert "2 labels for 3 outputs" in refusal(path, labels=["a", "b"])
 
 
-@pytest.mark.parametrize("notes", ["[]", "3", '{"layers": 3}', '{"labels": 5}', "{"])
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "[]",
+        "3",
+        "{",
+        '{"layers": 3}',
+        '{"layers": [["W1"]]}',
+        '{"layers": [[null, "W1"]]}',
+        '{"labels": 5}',
+        '{"labels": [["a"], ["b"]]}',
+        '{"labels": [{}, {}]}',
+        '{"sites": 5}',
+        '{"sites": [{}]}',
+        '{"activation": ["relu"]}',
+        '{"transposed": "no"}',
+    ],
+)
 def test_notes_that_are_not_ours(tmp_path: Path, notes: str) -> None:
     path = tmp_path / "site.safetensors"
     save_file({"W1": np.ones((2, 2))}, path, metadata={"pfnm": notes})
     refusal(path)
+
+
+def test_notes_of_a_checkpoint_that_hold_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "site.pt"
+    state = {"fc.weight": torch.ones(2, 2)}
+    torch.save({"state_dict": state, "pfnm": {"mine": torch.ones(2)}}, path)
+    assert "notes" in refusal(path)
+
+
+def test_sites_in_the_metadata_have_names(tmp_path: Path) -> None:
+    with pytest.raises(PFNMError, match="'sites' in the metadata"):
+        save(mlp([np.ones((2, 2))], metadata={"sites": ["a"]}), tmp_path / "site.npz")

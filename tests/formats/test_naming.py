@@ -113,7 +113,9 @@ def test_a_long_network_of_equal_layers_is_quick(tmp_path: Path) -> None:
     [
         ({"fc.weight": (3, 2), "fc.scale": ()}, "fc.scale", r"shape \(\)"),
         ({"conv.weight": (8, 3, 3, 3)}, "conv.weight", "multilayer perceptron"),
-        ({"fc.weight": (3, 2), "bn.running_mean": (3,)}, "bn.running_mean", "no weight"),
+        ({"fc.weight": (3, 2), "bn.running_mean": (3,)}, "bn.running_mean", "normalisation"),
+        ({"fc.weight": (3, 2), "ln.weight": (3,)}, "ln.weight", "normalisation"),
+        ({"bn.num_batches_tracked": ()}, "bn.num_batches_tracked", "normalisation"),
         ({"fc.weight": (3, 2), "other.bias": (3,)}, "other.bias", "no weight"),
         ({"fc.weight": (3, 2), "fc.bias": (7,)}, "fc.bias", r"\(7,\)"),
         ({"W1": (4, 5), "b1": (1, 5)}, "b1", r"\(1, 5\)"),

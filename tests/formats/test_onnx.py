@@ -115,7 +115,15 @@ def test_skl2onnx_regressors(tmp_path: Path, outputs: int) -> None:
 
 def graph(path: Path, nodes: list[tuple[Any, ...]]) -> None:
     """A model of (operator, inputs, output, attributes) from the input x and these constants."""
-    shapes = {"A": (4, 5), "B": (5, 5), "C": (5, 3), "a": (5,), "c": (1, 3), "half": ()}
+    shapes = {
+        "A": (4, 5),
+        "B": (5, 5),
+        "C": (5, 3),
+        "a": (5,),
+        "c": (1, 3),
+        "d": (5, 1),
+        "half": (),
+    }
     arrays = {name: RNG.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     made = [
         helper.make_node(operator, list(names), [result], **(attributes[0] if attributes else {}))
@@ -174,7 +182,7 @@ def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -
     ("nodes", "words"),
     [
         ([("MatMul", "xA", "h"), ("Relu", "h", "y")], r"'y' \(Relu\).*after the last layer"),
-        ([("Relu", "x", "y")], "no Gemm or MatMul"),
+        ([("Relu", "x", "y")], r"no Gemm or MatMul.*found Relu"),
         ([("Mul", ("x", "half"), "s"), ("MatMul", "sA", "y")], "'s' has changed"),
         (
             [
@@ -215,6 +223,18 @@ def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -
         ([("Gemm", "xA", "y", {"transA": 1})], "from the right"),
         ([("MatMul", "xA", "h"), ("MatMul", "hB", "i"), ("MatMul", "iB", "y")], "another layer"),
         ([("MatMul", "xA", "h"), ("Sigmoid", "h", "p"), ("Sub", "ap", "y")], r"'y' \(Sub\)"),
+        (
+            [("MatMul", "xA", "h"), ("MatMul", "hC", "y"), ("Softmax", "h", "z")],
+            r"'z' \(Softmax\) uses a value from below the last layer",
+        ),
+        ([("MatMul", "xA", "h"), ("Softmax", "h", "y", {"axis": 0})], "over the last axis"),
+        ([("MatMul", "xA", "h"), ("ArgMax", "h", "i"), ("Softmax", "i", "y")], r"'y' \(Softmax\)"),
+        ([("Gemm", "xAd", "y")], r"'d' has shape \(5, 1\)"),
+        ([("MatMul", "xA", "h"), ("Add", "hd", "y")], r"'y' \(Add\)"),
+        (
+            [("MatMul", "xA", "h"), ("Max", "hhh", "r"), ("MatMul", "rC", "y")],
+            r"'r' \(Max\) has inputs",
+        ),
     ],
 )
 def test_graphs_that_are_no_perceptrons(tmp_path: Path, nodes: list[Any], words: str) -> None:

@@ -44,7 +44,7 @@ def network(
         output=output,
         labels=["x", "y", "z"],
         name="site",
-        metadata={"sites": ["a", "b"], "prior": {"variance": 1.5}},
+        metadata={"sites": [{"name": "a"}, {"name": "b"}], "prior": {"variance": 1.5}},
     )
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import skl2onnx
 import skops.io
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -14,6 +16,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+import pfnm
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward, mlp, probabilities
 from pfnm.formats import load, save
@@ -170,3 +173,34 @@ def test_a_poisson_regressor_is_refused() -> None:
     estimator = fitted(MLPRegressor, COUNT % 4, loss="poisson")
     with pytest.raises(PFNMError, match="'exp'"):
         from_estimator(estimator)
+
+
+def test_a_classifier_of_a_single_class(tmp_path: Path) -> None:
+    before = MLPClassifier(hidden_layer_sizes=(6,), solver="lbfgs", max_iter=30, random_state=0)
+    before.fit(INPUTS, np.full(ROWS, "only"))
+    skops.io.dump(before, tmp_path / "site.skops")
+    onnx.save(skl2onnx.to_onnx(before, INPUTS[:1].astype(np.float32)), tmp_path / "site.onnx")
+    for file in ("site.skops", "site.onnx"):
+        network = load(tmp_path / file)
+        assert (network.labels, network.output) == (("only",), "softmax")
+        assert (forward(network, INPUTS) > 0).all()  # the class it has seen is the likely one
+    with pytest.raises(PFNMError, match="two classes"):
+        save(network, tmp_path / "again.skops")
+
+
+def test_outputs_that_may_be_logits_are_no_regressor(tmp_path: Path) -> None:
+    network = mlp([np.ones((2, 3)), np.ones((3, 2))])
+    with pytest.raises(PFNMError, match="--labels"):
+        save(network, tmp_path / "site.skops")
+    assert isinstance(to_estimator(mlp([np.ones((2, 3)), np.ones((3, 1))])), MLPRegressor)
+
+
+def test_regressors_of_two_outputs_stay_regressors(tmp_path: Path) -> None:
+    before = fitted(MLPRegressor, INPUTS[:, :2])
+    skops.io.dump(before, tmp_path / "site.skops")
+    save(load(tmp_path / "site.skops"), tmp_path / "site.npz")
+    save(load(tmp_path / "site.npz"), tmp_path / "again.skops")
+    after = skops.io.load(tmp_path / "again.skops", trusted=[])
+    np.testing.assert_allclose(after.predict(INPUTS), before.predict(INPUTS))
+    other = fitted(MLPRegressor, INPUTS[:, 1:3])
+    assert isinstance(pfnm.fuse([before, other]).model, MLPRegressor)

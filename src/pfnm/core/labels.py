@@ -32,9 +32,23 @@ def align_labels(networks: Sequence[Network]) -> tuple[list[Network], BoolArray]
                     "give the labels of each site's outputs to fuse different classes"
                 )
         return list(networks), np.ones((len(networks), outputs[0]), dtype=bool)
+    _refuse_mixed_types(networks)
     labels = union([network.labels or () for network in networks])
     known = np.array([[label in (n.labels or ()) for label in labels] for n in networks])
     return [_with_labels(network, labels) for network in networks], known
+
+
+def _refuse_mixed_types(networks: Sequence[Network]) -> None:
+    """An error where 1 at one site and "1" at another would become two classes."""
+    seen: dict[str, tuple[Label, str]] = {}
+    for network in networks:
+        for label in network.labels or ():
+            other, name = seen.setdefault(str(label), (label, network.name))
+            if type(other) is not type(label):
+                raise PFNMError(
+                    f"{name} has the label {other!r} ({type(other).__name__}), {network.name} has "
+                    f"{label!r} ({type(label).__name__}); give both as one type"
+                )
 
 
 def union(labels: Sequence[tuple[Label, ...]]) -> tuple[Label, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +11,15 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from pfnm.core.assign import FOUND, assign
-from pfnm.core.errors import PFNMError
+from pfnm.core.errors import PFNMError, overflow_named
 from pfnm.core.network import Array, IntArray
 from pfnm.core.posterior import Part, Posterior, PriorPart
 from pfnm.core.prior import Prior
 from pfnm.core.score import found_scores, join_scores, number_terms
 
-MAX_SWEEPS = 100  # far more than a matching takes to settle (three to ten); a stop for ties
+MAX_SWEEPS = 100  # far more than a matching takes to settle
+ROUNDING = 1e-9  # relative: objectives nearer than this are equal
+PATIENCE = 3  # sweeps without a better objective after which a matching counts as settled
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Matching:
     assignments: tuple[IntArray, ...]
     mean: Array
     popularity: IntArray
+    objective: float
+    """The log posterior of these assignments, without normalising constants."""
     trace: tuple[Sweep, ...]
     settled: bool
 
@@ -47,12 +52,8 @@ class Matching:
         """The number of global units."""
         return self.popularity.size
 
-    @property
-    def objective(self) -> float:
-        """The log posterior at the end, without normalising constants."""
-        return self.trace[-1].objective
 
-
+@overflow_named()
 def match(
     atoms: Sequence[ArrayLike],
     prior: Prior | None = None,
@@ -70,9 +71,9 @@ def match(
     atoms: for each site an array (units, D) of vectors whose order means nothing, such as units of
     a layer, topics or cluster centres. precisions: for each site 1 / variance, one number or (D,)
     (default: 1 / prior.site_variance). prior_mean: a number or (D,) (default: prior.prior_mean).
-    start: assignments to start from instead of a first pass. sweeps: at most so many (default:
-    until a sweep changes nothing). width_limit: at most so many global units. on_step is called
-    after every site's step.
+    start: assignments to start from instead of a first pass. sweeps: exactly so many (default:
+    until nothing changes, or nothing for the better). width_limit: at most so many global units.
+    on_step is called after every site's step.
     """
     prior = Prior() if prior is None else prior
     rng = np.random.default_rng(0) if rng is None else rng
@@ -85,33 +86,58 @@ def match(
     seen = _checked_precisions(precisions, vectors, prior)
     mean = np.full(vectors[0].shape[1], prior.prior_mean)
     if prior_mean is not None:
-        mean[:] = prior_mean
+        try:
+            mean[:] = prior_mean
+        except ValueError:
+            raise PFNMError(
+                f"prior_mean has shape {np.shape(prior_mean)}, expected a number or ({mean.size},)"
+            ) from None
+    if sweeps is not None and sweeps < 0:
+        raise PFNMError(f"sweeps is {sweeps}, expected a whole number from 0")
     columns = _uniform_columns(seen)
     sites = [_parts(v, p, columns) for v, p in zip(vectors, seen, strict=True)]
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
     matcher = _Matcher(sites, priors, prior, width_limit, on_step)
-    rules = prior.choices
     if start is None:
-        trace = [matcher.first_pass()]
+        first = matcher.first_pass()
     else:
-        trace = [matcher.resume(_checked_start(start, vectors))]
-    limit = sweeps
-    if limit is None:
-        limit = MAX_SWEEPS if start is None else rules.round_sweeps or MAX_SWEEPS
-    settled = False
-    for _ in range(limit):
-        trace.append(matcher.sweep(rng.permutation(len(sites))))
-        settled = trace[-1].reassigned == 0
-        if settled and rules.stop_when_settled:
-            break
-    assignments, popularity = matcher.numbered()
+        first = matcher.resume(_checked_start(start, vectors))
+        sweeps = prior.choices.round_sweeps if sweeps is None else sweeps
+    orders = (rng.permutation(len(sites)) for _ in itertools.count())
+    assignments, objective, trace, settled = _run(matcher, first, orders, sweeps)
     return Matching(
         assignments,
         _mean(vectors, seen, assignments, mean, 1 / prior.prior_variance),
-        popularity,
+        np.bincount(np.concatenate(assignments)),
+        objective,
         tuple(trace),
         settled,
     )
+
+
+def _run(
+    matcher: _Matcher, first: Sweep, orders: Iterator[IntArray], sweeps: int | None
+) -> tuple[tuple[IntArray, ...], float, list[Sweep], bool]:
+    """Sweep until nothing changes, or exactly so often: assignments, objective, trace, settled.
+
+    A step is best for its own site, and by a logarithm perhaps not for the whole, so sites can undo
+    each other's steps for ever. Without a number of sweeps the best state by objective is kept, and
+    the sweeps end when it has not been bettered for a while.
+    """
+    trace = [first]
+    if sweeps is not None:
+        trace += [matcher.sweep(next(orders)) for _ in range(sweeps)]
+        return matcher.numbered(), trace[-1].objective, trace, trace[-1].reassigned == 0
+    best, kept = first.objective, matcher.numbered()
+    waited = 0
+    while len(trace) <= MAX_SWEEPS:
+        trace.append(matcher.sweep(next(orders)))
+        waited += 1
+        if trace[-1].objective > best + ROUNDING * abs(best):
+            best, kept, waited = trace[-1].objective, matcher.numbered(), 0
+        if trace[-1].reassigned == 0 or waited == PATIENCE:
+            return kept, best, trace, True
+    return kept, best, trace, False
 
 
 class _Matcher:
@@ -200,7 +226,8 @@ class _Matcher:
         most = self.widths[j]
         width = int(np.count_nonzero(self.posterior.popularity))
         if self.prior.choices.width_cap is not None:
-            most = min(most, max(self.prior.choices.width_cap - width, 1))
+            # A site wider than cap and layer together still needs a place for every unit.
+            most = min(most, max(self.prior.choices.width_cap - width, 1, most - width))
         if self.width_limit is not None:
             most = min(most, self.width_limit - width)
         return most
@@ -221,13 +248,12 @@ class _Matcher:
         own = [int((posterior.popularity[s] == 1).sum()) for s in self.slots if s is not None]
         return evidence + float(buffet.sum()) - float(gammaln(np.array(own) + 1).sum())
 
-    def numbered(self) -> tuple[tuple[IntArray, ...], IntArray]:
+    def numbered(self) -> tuple[IntArray, ...]:
         """Assignments with global units numbered from 0 in the order of their founding."""
         slots = self.posterior.occupied()
         number = np.full(self.posterior.used, FOUND)
         number[slots] = np.arange(slots.size)
-        assignments = tuple(number[s] for s in self.slots if s is not None)
-        return assignments, self.posterior.popularity[slots]
+        return tuple(number[s] for s in self.slots if s is not None)
 
 
 def _mean(
@@ -290,7 +316,7 @@ def _checked_precisions(
 ) -> Array:
     shape = (len(vectors), vectors[0].shape[1])
     if precisions is None:
-        return np.broadcast_to(prior.site_precisions(shape[0])[:, None], shape)
+        return np.broadcast_to(1 / prior.site_variances(shape[0])[:, None], shape)
     if len(precisions) != shape[0]:
         raise PFNMError(f"precisions of {len(precisions)} sites for {shape[0]} sites")
     seen = np.empty(shape)

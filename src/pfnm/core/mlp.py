@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 from scipy.special import erf, expit, softmax
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.network import INPUT, OUTPUT, Array, Axis, Label, Network, Tensor, UnitGraph
+from pfnm.core.network import INPUT, OUTPUT, Axis, Label, Network, Tensor, UnitGraph
 
 LEAKY_SLOPE = 0.01  # PyTorch's and ONNX's default slope of a leaky ReLU
 
-ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
     "sigmoid": expit,
@@ -25,7 +25,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
     "silu": lambda x: x * expit(x),
 }
-OUTPUTS: Mapping[str, Callable[[Array], Array]] = {
+OUTPUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
     "softmax": lambda x: softmax(x, axis=1),
     "sigmoid": expit,
@@ -151,8 +151,8 @@ def in_terms_of(network: Network, template: Network) -> Network:
     return replace(network, tensors=tensors, graph=template.graph)
 
 
-def forward(network: Network, inputs: Array) -> Array:
-    """The outputs (examples, outputs) before the output function."""
+def preactivations(network: Network, inputs: Tensor) -> Iterator[Tensor]:
+    """The value of every layer before its activation, (examples, units), bottom to top."""
     stack = layers(network)
     if inputs.ndim != 2 or inputs.shape[1] != stack[0].weight.shape[0]:
         raise PFNMError(
@@ -162,13 +162,19 @@ def forward(network: Network, inputs: Array) -> Array:
     activation = ACTIVATIONS[network.activation]
     values = inputs
     for depth, layer in enumerate(stack):
-        values = values @ layer.weight if depth == 0 else activation(values) @ layer.weight
+        values = (values if depth == 0 else activation(values)) @ layer.weight
         if layer.bias is not None:
             values = values + layer.bias
-    return values
+        yield values
 
 
-def probabilities(network: Network, inputs: Array) -> Array:
+def forward(network: Network, inputs: Tensor) -> Tensor:
+    """The outputs (examples, outputs) before the output function."""
+    *_, outputs = preactivations(network, inputs)
+    return outputs
+
+
+def probabilities(network: Network, inputs: Tensor) -> Tensor:
     """A classifier's probabilities (examples, classes): softmax, or sigmoids where it says so."""
     output = "sigmoid" if network.output == "sigmoid" else "softmax"
     return OUTPUTS[output](forward(network, inputs))

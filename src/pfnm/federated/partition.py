@@ -32,3 +32,13 @@ def dirichlet(
         f"no split of {labels.size} examples gave each of {sites} sites {at_least}; use fewer "
         "sites or a larger alpha"
     )
+
+
+def homogeneous(labels: IntArray, sites: int, rng: np.random.Generator) -> list[IntArray]:
+    """Every class split evenly over the sites. Returns each site's positions."""
+    parts: list[list[IntArray]] = [[] for _ in range(sites)]
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        for part, piece in zip(parts, np.array_split(members, sites), strict=True):
+            part.append(piece)
+    return [np.sort(np.concatenate(part)) for part in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -67,22 +67,69 @@ def notes_of(network: Network) -> dict[str, Any]:
     }
     try:
         json.dumps(notes)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise PFNMError(
             f"{network.name}: labels or metadata cannot be written as JSON ({error}); use plain "
             "texts, numbers, lists and mappings"
         ) from error
+    odd = ill_formed(notes)
+    if odd is not None:
+        raise PFNMError(
+            f"{network.name}: {odd!r} in the metadata must be a list of {{'name': ...}}"
+        )
     return notes
 
 
 def as_notes(file: str, stored: Any) -> dict[str, Any]:
     """What a file holds in the place of our notes, if it is of their form."""
-    forms = {"activation": str, "output": str, "labels": list | None, "layers": list}
-    if not isinstance(stored, dict) or any(
-        key in stored and not isinstance(stored[key], form) for key, form in forms.items()
-    ):
-        raise PFNMError(f"{file}: the notes under 'pfnm' are not as pfnm writes them; remove them")
-    return stored
+    odd: str | None = "pfnm"
+    if isinstance(stored, dict):
+        odd = ill_formed(stored)
+        try:
+            json.dumps(stored)
+        except (TypeError, ValueError, RecursionError):  # a checkpoint may hold tensors here
+            odd = "pfnm"
+    if odd is not None:
+        raise PFNMError(
+            f"{file}: the notes under 'pfnm' are not as pfnm writes them (see {odd!r}); remove them"
+        )
+    return dict(stored)
+
+
+def ill_formed(notes: Mapping[str, Any]) -> str | None:
+    """The first of our notes that is not of its form, if any."""
+    right: dict[str, Callable[[Any], bool]] = {
+        "activation": lambda value: isinstance(value, str),
+        "output": lambda value: isinstance(value, str),
+        "transposed": lambda value: isinstance(value, bool),
+        "labels": lambda value: value is None or list_of(value, is_label),
+        "layers": lambda value: list_of(value, is_layer),
+        "sites": lambda value: list_of(value, is_site),
+    }
+    wrong = (key for key, check in right.items() if key in notes and not check(notes[key]))
+    return next(wrong, None)
+
+
+def list_of(value: object, check: Callable[[Any], bool]) -> bool:
+    """Whether this is a list of things that pass the check."""
+    return isinstance(value, list) and all(map(check, value))
+
+
+def is_label(value: object) -> bool:
+    """Whether this is a label: a text or a number."""
+    return isinstance(value, str | int | float)
+
+
+def is_layer(value: Any) -> bool:
+    """Whether this is a layer in our notes: its weight's name, and its bias's name or none."""
+    return list_of(value, lambda name: isinstance(name, str | None)) and (
+        len(value) == 2 and value[0] is not None
+    )
+
+
+def is_site(value: object) -> bool:
+    """Whether this is a site in our notes: a mapping with its name."""
+    return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 
 def floats(file: str, name: str, tensor: np.ndarray[Any, Any]) -> Tensor:

@@ -15,6 +15,7 @@ from pfnm.formats.content import Content, as_notes, floats
 
 WEIGHT_WORDS = "weights?|kernels?|coefs?|w"
 BIAS_WORDS = "bias|biases|intercepts?|b"
+NORMALISATION = ("running_mean", "running_var", "num_batches_tracked")  # as PyTorch names them
 HOW_TO_NAME = "name the tensors layer1.weight, layer1.bias, layer2.weight, ... from input to output"
 
 
@@ -78,6 +79,12 @@ def paired(file: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[Pair]
         raise PFNMError(f"{file}: no tensors in it, expected the weights of a network")
     for name, tensor in tensors.items():
         a_bias = takes_out(BIAS_WORDS, name) and not takes_out(WEIGHT_WORDS, name)
+        a_scale = tensor.ndim == 1 and name.lower().endswith("weight")
+        if a_scale or name.endswith(NORMALISATION):
+            raise PFNMError(
+                f"{file}: tensor {name!r} looks like a normalisation layer's, expected the weights "
+                "and biases of a multilayer perceptron; fold it into the layer beside it, and save"
+            )
         if tensor.ndim not in (1, 2) or (a_bias and tensor.ndim == 2 and 1 in tensor.shape):
             raise PFNMError(
                 f"{file}: tensor {name!r} has shape {tensor.shape}, expected the weights (two "

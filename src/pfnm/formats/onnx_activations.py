@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import erf, expit
 
 from pfnm.core.mlp import ACTIVATIONS
-from pfnm.core.network import Array
+from pfnm.core.network import Array, Tensor
 
 PROBES: Array = np.linspace(-4, 4, 33)  # where every activation we know differs from the others
 PROBE_TOLERANCE = 1e-6  # float32 constants (a slope of 0.01); the two kinds of GELU differ by more
@@ -42,7 +42,7 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def gelu(x: Array, approximate: bytes) -> Array:
+def gelu(x: Array, approximate: bytes) -> Tensor:
     """GELU, or its approximation by tanh, which is another function and will match none of ours."""
     if approximate == b"tanh":
         inner = np.sqrt(2 / np.pi) * (x + GELU_CUBIC * x**3)

@@ -35,7 +35,10 @@ class Value(NamedTuple):
 
 
 def read(path: Path, file: str) -> Content:
-    """The layers of an ONNX model."""
+    """The layers of an ONNX model.
+
+    A LogSoftmax at the end is read as softmax: its probabilities and its choice are the same.
+    """
     import onnx
 
     model = onnx.load(path)
@@ -74,22 +77,31 @@ class Walk:
         """Walk to the last layer, then through what follows it."""
         linear = [index for index, node in enumerate(self.nodes) if node.op_type in LINEAR]
         if not linear:
-            raise PFNMError(f"{self.file}: no Gemm or MatMul in the graph, expected layers")
+            found = ", ".join(sorted({node.op_type for node in self.nodes})) or "nothing"
+            raise PFNMError(
+                f"{self.file}: no Gemm or MatMul in the graph (found {found}), expected layers; "
+                "export a multilayer perceptron"
+            )
         for index, node in enumerate(self.nodes):
             if node.domain not in ("", "ai.onnx", "ai.onnx.ml"):
                 raise self.error(node, f"is of the unknown domain {node.domain!r}")
-            live = [name for name in node.input if name in self.values]
-            if not live:
-                self.fold(node)
-            elif index <= linear[-1]:
-                self.step(node)
-            else:
-                self.trail(node)
-        if self.output == "sigmoid" and len(self.labels or ()) == 2 > self.weights[-1].shape[1]:
-            self.output = "softmax"
-            self.weights[-1] = two_classes(self.weights[-1])
+            live = [self.values[name] for name in node.input if name in self.values]
+            try:
+                if not live:
+                    self.fold(node)
+                elif index <= linear[-1]:
+                    self.step(node)
+                else:
+                    self.trail(node, live)
+            except PFNMError:
+                raise
+            except Exception as error:
+                raise self.error(node, "has inputs or attributes pfnm cannot use") from error
+        if self.output == "sigmoid" and self.labels and self.weights[-1].shape[1] == 1:
+            self.output, classes = "softmax", len(self.labels)  # two, or the first alone
+            self.weights[-1] = two_classes(self.weights[-1])[:, :classes]
             bias = self.biases[-1]
-            self.biases[-1] = None if bias is None else two_classes(bias)
+            self.biases[-1] = None if bias is None else two_classes(bias)[:classes]
         return Content(
             self.weights,
             self.biases,
@@ -189,18 +201,23 @@ class Walk:
         untouched = self.values[value].depth == len(self.weights) and np.array_equal(
             self.values[value].probes, PROBES
         )
-        if not untouched or self.constants[constant].size != self.weights[-1].shape[1]:
+        if not untouched or not self.is_bias(constant):
             return False
         self.set_bias(node, constant, 1.0)
         self.values[node.output[0]] = self.values[value]
         return True
+
+    def is_bias(self, name: str) -> bool:
+        """Whether a constant adds one number to each output of the last layer."""
+        outputs = self.weights[-1].shape[1]
+        return self.constants[name].shape in ((outputs,), (1, outputs))
 
     def set_bias(self, node: Any, name: str, beta: float) -> None:
         """Give the last layer the constant of this name as its bias."""
         if name not in self.constants:
             raise self.error(node, "adds something that is no constant bias")
         bias = floats(self.file, name, self.constants[name]).reshape(-1)
-        if len(bias) != self.weights[-1].shape[1]:
+        if not self.is_bias(name):
             raise PFNMError(
                 f"{self.file}: tensor {name!r} has shape {self.constants[name].shape}, expected "
                 f"{self.weights[-1].shape[1]} entries, one for each output of the layer"
@@ -230,12 +247,21 @@ class Walk:
         probes = apply(node.op_type, attributes_of(node), arguments)
         self.values[node.output[0]] = Value(depths.pop(), probes, node.name or node.output[0])
 
-    def trail(self, node: Any) -> None:
-        """A node after the last layer: its bias, the output function, the choice of a class."""
+    def trail(self, node: Any, live: list[Value]) -> None:
+        """A node after the last layer: its bias, the output function, the choice of a class.
+
+        What the output function or the choice has made counts as one layer deeper.
+        """
+        last = len(self.weights)
+        if min(value.depth for value in live) < last:
+            raise self.error(node, "uses a value from below the last layer")
         if self.output is None and self.add_bias(node):
             return
         allowed = TRAILING_AFTER_SIGMOID if self.output == "sigmoid" else TRAILING
-        if node.op_type in OUTPUT_OF and self.output is None:
+        depth = live[0].depth if node.op_type in PASSING else last + 1
+        if node.op_type in OUTPUT_OF and self.output is None and live[0].depth == last:
+            if attributes_of(node).get("axis", -1) not in (-1, 1):
+                raise self.error(node, "is not over the last axis")
             self.output = OUTPUT_OF[node.op_type]
         elif node.op_type not in allowed or not self.one_minus(node):
             raise self.error(node, "is no operator pfnm knows after the last layer")
@@ -248,7 +274,7 @@ class Walk:
         elif node.op_type == "ArrayFeatureExtractor":
             self.choose(node)
         for name in node.output:
-            self.values[name] = Value(len(self.weights), PROBES, node.name or name)
+            self.values[name] = Value(depth, PROBES, node.name or name)
 
     def one_minus(self, node: Any) -> bool:
         """Whether a subtraction is 1 - p; true for every other node."""

@@ -76,7 +76,18 @@ def to_numpy(file: str, name: object, value: object) -> np.ndarray[Any, Any]:
             f"tensor; {WAY_OUT}"
         )
     value = value.detach()
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    if value.layout != torch.strided or value.is_nested or value.is_meta:
+        raise PFNMError(
+            f"{file}: tensor {name!r} is sparse, nested or without data ({value.layout}, "
+            f"{value.device}), expected a dense one; save it after to_dense()"
+        )
+    try:
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    except (TypeError, RuntimeError) as error:  # float8 and quantised types, which numpy lacks
+        raise PFNMError(
+            f"{file}: tensor {name!r} holds {value.dtype}, expected floating point of 16 bits or "
+            "more; save the trained weights unquantised"
+        ) from error
 
 
 def write(network: Network) -> bytes:

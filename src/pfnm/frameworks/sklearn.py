@@ -17,7 +17,8 @@ OUTPUT_OF = {"softmax": "softmax", "identity": "identity", "logistic": "sigmoid"
 def from_estimator(estimator: Any, *, name: str = "network") -> Network:
     """A fitted MLPClassifier or MLPRegressor as a network, its `classes_` as labels.
 
-    A binary classifier has one logistic output there, and two classes with softmax here.
+    A binary classifier has one logistic output there, and two classes with softmax here; one that
+    has seen a single class has learned it as the first of two, so here that class is left.
     """
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
@@ -40,17 +41,24 @@ def from_estimator(estimator: Any, *, name: str = "network") -> Network:
         labels = [plain(label) for label in estimator.classes_]
         if estimator.n_outputs_ == 1:
             output = "softmax"
-            weights[-1], biases[-1] = two_classes(weights[-1]), two_classes(biases[-1])
+            weights[-1], biases[-1] = (
+                two_classes(last)[..., : len(labels)] for last in (weights[-1], biases[-1])
+            )
     return mlp(
         weights,
         biases,
-        names=[(f"coefs_{c}", f"intercepts_{c}") for c in range(len(weights))],
+        names=tensor_names(len(weights)),
         transposed=False,
         activation=ACTIVATION_OF[estimator.activation],
         output=output,
         labels=labels,
         name=name,
     )
+
+
+def tensor_names(depth: int) -> list[tuple[str, str]]:
+    """The names of the layers' tensors in networks that come from an estimator."""
+    return [(f"coefs_{c}", f"intercepts_{c}") for c in range(depth)]
 
 
 def plain(label: Any) -> Label:
@@ -69,7 +77,9 @@ def to_estimator(network: Network) -> Any:
     """The network as a fitted estimator: a classifier if it has labels or an output function.
 
     Two classes become one logistic output, as scikit-learn has it; classes are sorted; more than
-    one sigmoid output makes a multilabel classifier. Missing labels are 0, 1, 2, ...
+    one sigmoid output makes a multilabel classifier. Missing labels are 0, 1, 2, ... Several plain
+    outputs without labels are a regressor's only if the network came from one, and that is told by
+    its tensors' names, which a fused network keeps; elsewhere they may as well be logits.
     """
     try:
         from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -94,6 +104,13 @@ def to_estimator(network: Network) -> Any:
         for layer in stack
     ]
     classifies = network.output != "identity" or network.labels is not None
+    from_regressor = [(la.weight_name, la.bias_name) for la in stack] == tensor_names(len(stack))
+    if not classifies and weights[-1].shape[1] > 1 and not from_regressor:
+        raise PFNMError(
+            f"{network.name}: {weights[-1].shape[1]} outputs without labels may be a classifier's "
+            "or a regression's; give the labels of the classes (pfnm fuse --labels) or save in "
+            "another format"
+        )
     estimator = (MLPClassifier if classifies else MLPRegressor)(
         hidden_layer_sizes=tuple(weight.shape[1] for weight in weights[:-1]),
         activation=activations[network.activation],

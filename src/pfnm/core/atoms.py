@@ -1,0 +1,154 @@
+"""From tensors to atoms and back: what a group is matched on, and the mean of what was matched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import Array, Axis, IntArray, Network
+from pfnm.core.prior import Prior
+from pfnm.core.sites import Sites
+
+Assignments = Mapping[str, Sequence[IntArray]]
+
+PULL = 0.01  # of the prior on an observed mean, in sites
+
+
+def group_atoms(
+    sites: Sites, group: str, matched: Assignments, prior: Prior
+) -> tuple[list[Array], list[Array], Array]:
+    """The atoms of a group: for each site (units, D), precisions (D,), and the prior mean (D,).
+
+    `prior` is the group's. A tensor of the group takes part if its other axes are fixed or matched
+    already; entries of matched groups stand in global coordinates, zero where the site has no unit.
+    """
+    graph = sites.networks[0].graph
+    widths = {done: width_of(assignments) for done, assignments in matched.items()}
+    names = [
+        name
+        for name in graph.tensors_of(group)
+        if all(a.space in (group, *matched) or not graph.is_group(a) for a in graph.axes[name])
+    ]
+    if not names:
+        raise PFNMError(f"unit group {group!r} has no tensor to be matched on")
+    site_precisions = 1 / prior.site_variances(len(sites.networks))
+    atoms, precisions = [], []
+    for j, network in enumerate(sites.networks):
+        mine = {done: assignments[j] for done, assignments in matched.items()}
+        columns, seen = [], []
+        for name in names:
+            dimension = [axis.space for axis in graph.axes[name]].index(group)
+            wide = _spread(network, name, mine, widths)
+            weights = np.broadcast_to(sites.weights_of(name, j), wide.shape)
+            width = network.sizes[group]
+            columns.append(np.moveaxis(wide, dimension, 0).reshape(width, -1))
+            seen.append(np.moveaxis(weights, dimension, 0).reshape(width, -1)[0])
+        atoms.append(np.concatenate(columns, axis=1))
+        precisions.append(np.concatenate(seen) * site_precisions[j])
+    prior_mean = np.concatenate(
+        [
+            np.full(c.shape[1], _prior_mean(graph.axes[n], prior))
+            for n, c in zip(names, columns, strict=True)
+        ]
+    )
+    return atoms, precisions, prior_mean
+
+
+def posterior_mean(sites: Sites, assignments: Assignments, prior: Prior) -> Network:
+    """The paper's global network: every entry the posterior mean over the sites that have its unit.
+
+    An entry between two groups counts for the sites that have its lower unit, with zero where a
+    site lacks the upper one.
+    """
+    graph = sites.networks[0].graph
+    tensors: dict[str, Array] = {}
+    for name, axes in graph.axes.items():
+        groups = [group for group in graph.groups if group in {axis.space for axis in axes}]
+        own = prior.for_group(groups[0] if groups else graph.groups[-1])
+        precisions = 1 / own.site_variances(len(sites.networks))
+        total, weight = _sums(sites, name, assignments, precisions, counted=groups[:1])
+        p_0 = 1 / own.prior_variance
+        tensors[name] = (_prior_mean(axes, own) * p_0 + total) / (p_0 + weight)
+    return with_tensors(sites, tensors)
+
+
+def observed_mean(sites: Sites, assignments: Assignments) -> Network:
+    """The mean of what was observed: an entry counts for the sites that have both of its ends.
+
+    The prior (mean zero) weighs PULL of a site: it decides only where hardly any site has seen a
+    class.
+    """
+    equal = np.ones(len(sites.networks))
+    tensors = {}
+    for name in sites.networks[0].graph.axes:
+        total, weight = _sums(sites, name, assignments, equal, counted=list(assignments))
+        tensors[name] = total / (PULL + weight)
+    return with_tensors(sites, tensors)
+
+
+def _sums(
+    sites: Sites, name: str, assignments: Assignments, precisions: Array, counted: Sequence[str]
+) -> tuple[Array, Array]:
+    """Over the sites, in global coordinates: the sum of v p, and the sum of p.
+
+    A site's p counts where it has the entry's units of the groups `counted`.
+    """
+    first = sites.networks[0]
+    widths = {group: width_of(own) for group, own in assignments.items()}
+    axes = first.graph.axes[name]
+    shape = [widths.get(axis.space, first.sizes[axis.space]) * axis.block for axis in axes]
+    total, weight = np.zeros(shape), np.zeros(shape)
+    for j, network in enumerate(sites.networks):
+        mine = {group: own[j] for group, own in assignments.items()}
+        precision = sites.weights_of(name, j) * precisions[j]
+        total[index_of(network, name, mine)] += precision * network.tensors[name]
+        own_units = {group: units for group, units in mine.items() if group in counted}
+        weight[index_of(first, name, own_units, shape)] += precision
+    return total, weight
+
+
+def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:
+    """A global network with these tensors, in the sites' floating-point type."""
+    dtype = np.result_type(*(network.dtype for network in sites.networks))
+    own = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
+    return replace(sites.networks[0], tensors=own, name="global", metadata={})
+
+
+def _prior_mean(axes: Sequence[Axis], prior: Prior) -> float:
+    return prior.bias_mean if len(axes) == 1 else prior.prior_mean
+
+
+def width_of(assignments: Sequence[IntArray]) -> int:
+    """The number of global units."""
+    return 1 + max(int(assignment.max()) for assignment in assignments)
+
+
+def index_of(
+    network: Network, name: str, units: Mapping[str, IntArray], shape: Sequence[int] | None = None
+) -> Any:
+    """The index that picks the given units along a tensor's axes, and everything along others."""
+    lengths = network.tensors[name].shape if shape is None else shape
+    return np.ix_(
+        *(
+            axis.entries(units[axis.space]) if axis.space in units else np.arange(length)
+            for axis, length in zip(network.graph.axes[name], lengths, strict=True)
+        )
+    )
+
+
+def _spread(
+    network: Network, name: str, units: Mapping[str, IntArray], widths: Mapping[str, int]
+) -> Array:
+    """A site's tensor with matched axes in global coordinates, zero where it has no unit."""
+    axes, tensor = network.graph.axes[name], network.tensors[name]
+    shape = [
+        widths[axis.space] * axis.block if axis.space in units else length
+        for axis, length in zip(axes, tensor.shape, strict=True)
+    ]
+    wide = np.zeros(shape)
+    wide[index_of(network, name, units)] = tensor
+    return wide

@@ -1,0 +1,154 @@
+"""All groups together: deep networks that really fuse.
+
+A unit is matched on every side whose coordinates are known, and on what it does: its output on
+probes times the norm of its outgoing weights (its contribution, which does not change when a ReLU
+unit's incoming weights grow and its outgoing ones shrink). First pass from the bottom, where the
+inputs are shared by all sites; then sweeps over the groups, both sides known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pfnm.core.atoms import Assignments, group_atoms, observed_mean, with_tensors
+from pfnm.core.errors import overflow_named
+from pfnm.core.fusion import Fusion, fusion_of
+from pfnm.core.matching import Matching, match
+from pfnm.core.mlp import ACTIVATIONS, layers
+from pfnm.core.network import Network, Tensor
+from pfnm.core.prior import Prior
+from pfnm.core.probes import CHECK_PROBES, Probing, agreement, probe
+from pfnm.core.refit import refit, repair_norms
+from pfnm.core.sites import Sites
+
+MATCH_PROBES = 500
+FIT_PROBES = 2000
+EMPHASES = (0.3, 1.0)
+"""How much a unit's contributions count in matching, its weights counting 1: two tries."""
+RIDGES = (0.03, 0.3)
+SWEEPS_PER_GROUP = 3
+JOINT_SWEEPS = 2
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One fusion that was tried: how it was made, and its agreement with the sites on probes."""
+
+    emphasis: float
+    joint_sweep: int
+    ridge: float | None
+    agreement: float
+    objective: float
+
+
+@overflow_named()
+def fuse_joint(
+    sites: Sites,
+    *,
+    prior: Prior,
+    rng: np.random.Generator,
+    limits: Mapping[str, int] | None = None,
+    start: Assignments | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> Fusion:
+    """Match all groups jointly, several times over, and keep the fusion the sites agree with most.
+
+    limits: at most so many global units of each group. start: assignments of an earlier fusion of
+    the same sites, from which every group then starts.
+    """
+    match_rng, fit_rng, check_rng, order_rng = rng.spawn(4)
+    to_match = probe(sites, MATCH_PROBES, match_rng)
+    to_fit = probe(sites, FIT_PROBES, fit_rng)
+    to_check = probe(sites, CHECK_PROBES, check_rng)
+    best: tuple[float, Network, Mapping[str, Matching]] | None = None
+    tried = []
+    for emphasis in EMPHASES:
+        states = joint_states(sites, prior, limits, to_match, emphasis, start, order_rng, on_step)
+        for sweep, matchings in enumerate(states):
+            for ridge, network in repaired(sites, matchings, to_fit):
+                share = agreement(network, to_check)
+                total = sum(matching.objective for matching in matchings.values())
+                tried.append(Candidate(emphasis, sweep, ridge, share, total))
+                if best is None or share > best[0]:
+                    best = share, network, matchings
+    assert best is not None
+    share, network, chosen = best
+    return replace(
+        fusion_of(sites, network, chosen, prior),
+        agreement=share,
+        site_agreement=max(agreement(site, to_check) for site in sites.networks),
+        candidates=tuple(tried),
+    )
+
+
+def joint_states(
+    sites: Sites,
+    prior: Prior,
+    limits: Mapping[str, int] | None,
+    probing: Probing,
+    emphasis: float,
+    start: Assignments | None,
+    rng: np.random.Generator,
+    on_step: Callable[[], None] | None,
+) -> Iterator[dict[str, Matching]]:
+    """The matchings after the first pass, and after each joint sweep."""
+    groups = sites.networks[0].graph.groups
+    matchings: dict[str, Matching] = {}
+    for _ in range(1 + JOINT_SWEEPS):
+        for depth, group in enumerate(groups):
+            found = {done: matching.assignments for done, matching in matchings.items()}
+            known = {**(start or {}), **found}
+            known.pop(group, None)
+            own = prior.for_group(group)
+            atoms, precisions, prior_mean = group_atoms(sites, group, known, own)
+            extra = contributions(sites, probing, depth, emphasis)
+            site_precisions = sites.weights / own.site_variances(len(sites.networks))
+            matchings[group] = match(
+                [np.concatenate(pair, axis=1) for pair in zip(atoms, extra, strict=True)],
+                own,
+                precisions=[
+                    np.concatenate([seen, np.full(extra[0].shape[1], precision)])
+                    for seen, precision in zip(precisions, site_precisions, strict=True)
+                ],
+                prior_mean=np.concatenate([prior_mean, np.zeros(extra[0].shape[1])]),
+                start=None if start is None else start[group],
+                sweeps=SWEEPS_PER_GROUP,
+                width_limit=None if limits is None else limits[group],
+                rng=rng,
+                on_step=on_step,
+            )
+        yield dict(matchings)
+
+
+def contributions(sites: Sites, probing: Probing, depth: int, emphasis: float) -> list[Tensor]:
+    """Of each site's units, (units, probes): outputs on probes times the norm of what they feed.
+
+    Scaled so that their variance over all sites is that of the weights, and that all of them
+    together count `emphasis` times as much as the weights do.
+    """
+    activation = ACTIVATIONS[sites.networks[0].activation]
+    result, weights = [], []
+    for network, responses in zip(sites.networks, probing.responses, strict=True):
+        stack = layers(network)
+        below, above = stack[depth].weight, stack[depth + 1].weight
+        norms = np.linalg.norm(above.astype(float), axis=1)
+        result.append(np.asarray(activation(responses[depth])) * norms[:, None])
+        weights.append(below.var() * below.shape[0] + above.var() * above.shape[1])
+    spread = float(np.mean([values.var() for values in result])) * len(probing.inputs)
+    scale = np.sqrt(emphasis * np.mean(weights) / spread) if spread > 0 else 0.0
+    return [values * scale for values in result]
+
+
+def repaired(
+    sites: Sites, matchings: Mapping[str, Matching], probing: Probing
+) -> Iterator[tuple[float | None, Network]]:
+    """The fused networks that one matching can give: norms repaired, and refitted on probes."""
+    assignments = {group: matching.assignments for group, matching in matchings.items()}
+    mean = observed_mean(sites, assignments)
+    network = with_tensors(sites, repair_norms(sites, assignments, mean))
+    yield None, network
+    for ridge in RIDGES:
+        yield ridge, with_tensors(sites, refit(sites, assignments, network, probing, ridge))

@@ -1,0 +1,108 @@
+"""What averaging breaks, mended without data.
+
+Averaging imperfectly matched units shrinks them, and the layers above no longer get what they
+expect; with depth this compounds. Two repairs: norms (weights alone), and least squares on probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from pfnm.core.atoms import Assignments, width_of
+from pfnm.core.mlp import ACTIVATIONS, Layer, layers
+from pfnm.core.network import Array, IntArray, Network, Tensor
+from pfnm.core.probes import Probing, class_shares, is_classifier
+from pfnm.core.sites import Sites
+
+TINY = 1e-12  # instead of a zero norm or a zero trust
+
+
+def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> dict[str, Array]:
+    """Tensors in which each hidden unit's incoming weights have the mean norm of its members.
+
+    Not for the output layer, whose scale carries the sites' confidence.
+    """
+    tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
+    ours = [layers(site) for site in sites.networks]
+    for depth, (layer, own) in enumerate(zip(layers(network), assignments.values(), strict=False)):
+        total, members = np.zeros(width_of(own)), np.zeros(width_of(own))
+        for j, site in enumerate(ours):
+            total[own[j]] += np.linalg.norm(site[depth].weight, axis=0)
+            members[own[j]] += 1
+        norm = np.linalg.norm(np.asarray(layer.weight, dtype=float), axis=0)
+        scale = total / members / np.maximum(norm, TINY)
+        weight = tensors[layer.weight_name]
+        tensors[layer.weight_name] = weight * (scale[:, None] if layer.transposed else scale)
+    return tensors
+
+
+def refit(
+    sites: Sites, assignments: Assignments, network: Network, probing: Probing, ridge: float
+) -> dict[str, Array]:
+    """Tensors with which every fused unit does on probes what its members do on average.
+
+    Bottom to top, each layer by least squares: from what the fused layer below now puts out to the
+    mean of the members' values before activation, sites trusted as `probing.trust` says. `ridge`
+    pulls towards the given network. The first layer, whose inputs all sites share, stays.
+    """
+    stack = layers(network)
+    activation = ACTIVATIONS[network.activation]
+    tensors: dict[str, Array] = {}
+    values = probing.inputs.T
+    groups = list(assignments)
+    for depth, layer in enumerate(stack):
+        weight = np.asarray(layer.weight, dtype=float)
+        bias = None if layer.bias is None else np.asarray(layer.bias, dtype=float)
+        if depth > 0:
+            own = assignments[groups[depth]] if depth < len(groups) else None
+            wanted = _wanted(sites, probing, depth, own)
+            weight, bias = _least_squares(values, wanted, weight, bias, ridge)
+        _store(tensors, layer, weight, bias)
+        outputs = weight.astype(np.float32).T @ values
+        if bias is not None:
+            outputs += bias.astype(np.float32)[:, None]
+        values = np.asarray(activation(outputs), dtype=np.float32)
+    return tensors
+
+
+def _wanted(sites: Sites, probing: Probing, depth: int, own: Sequence[IntArray] | None) -> Tensor:
+    """The members' mean values before activation, (global units, probes); all sites' at the top."""
+    trust = probing.trust.astype(np.float32)
+    outputs = [response[depth] for response in probing.responses]
+    if own is None:
+        weights = trust[:, None, :]
+        if not is_classifier(sites.networks[0]):
+            weights = class_shares(sites).astype(np.float32)[:, :, None]
+        return np.asarray(sum(w * values for w, values in zip(weights, outputs, strict=True)))
+    total = np.zeros((width_of(own), trust.shape[1]), dtype=np.float32)
+    weight = np.full_like(total, TINY)
+    for t, values, assignment in zip(trust, outputs, own, strict=True):
+        total[assignment] += t * values
+        weight[assignment] += t
+    return total / weight
+
+
+def _least_squares(
+    values: Tensor, wanted: Tensor, weight: Array, bias: Array | None, ridge: float
+) -> tuple[Array, Array | None]:
+    """The weights (and bias) nearest the given ones that turn `values` into `wanted`."""
+    start = weight.T
+    if bias is not None:
+        values = np.concatenate([values, np.ones((1, values.shape[1]), dtype=values.dtype)])
+        start = np.concatenate([start, bias[:, None]], axis=1)
+    missing = wanted - start.astype(np.float32) @ values
+    gram = (values @ values.T).astype(float)
+    pull = ridge * max(float(np.trace(gram)) / len(gram), TINY)
+    gram[np.diag_indices_from(gram)] += pull
+    change = cho_solve(cho_factor(gram), (values @ missing.T).astype(float))
+    result = start.T + change
+    return (result, None) if bias is None else (result[:-1], result[-1])
+
+
+def _store(tensors: dict[str, Array], layer: Layer, weight: Array, bias: Array | None) -> None:
+    tensors[layer.weight_name] = weight.T if layer.transposed else weight
+    if layer.bias_name is not None and bias is not None:
+        tensors[layer.bias_name] = bias

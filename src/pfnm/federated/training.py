@@ -1,0 +1,171 @@
+"""Local training: the networks of all sites at once, as stacked tensors.
+
+Every step is one batched product a layer for all the sites still at work, and one optimizer step.
+The result is that of training the sites one by one on the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfnm.core.mlp import layers, mlp
+from pfnm.core.network import IntArray, Network, Tensor
+
+if TYPE_CHECKING:
+    import torch
+
+PADDING = -1  # in a batch with fewer examples than the others
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a site trains: the paper's choices for MNIST unless said otherwise."""
+
+    hidden: tuple[int, ...] = (100,)
+    epochs: int = 10
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-6
+    weight_scale: float = 0.1
+    """Standard deviation of the first weights."""
+    bias_start: float = 0.1
+
+
+def initial_network(inputs: int, outputs: int, recipe: Recipe, rng: np.random.Generator) -> Network:
+    """A network before training: weights N(0, weight_scale^2), all biases bias_start."""
+    sizes = (inputs, *recipe.hidden, outputs)
+    weights = [
+        rng.normal(scale=recipe.weight_scale, size=(below, above)).astype(np.float32)
+        for below, above in pairwise(sizes)
+    ]
+    biases = [np.full(size, recipe.bias_start, dtype=np.float32) for size in sizes[1:]]
+    return mlp(weights, biases, output="softmax")
+
+
+def batch_plan(examples: int, recipe: Recipe, rng: np.random.Generator) -> IntArray:
+    """The batches of all epochs: (steps, batch_size), each epoch in a new order, padded."""
+    per_epoch = -(-examples // recipe.batch_size)
+    plan = np.full((recipe.epochs, per_epoch * recipe.batch_size), PADDING)
+    for epoch in plan:
+        epoch[:examples] = rng.permutation(examples)
+    return plan.reshape(-1, recipe.batch_size)
+
+
+def train_sites(
+    networks: Sequence[Network],
+    inputs: Tensor,
+    labels: IntArray,
+    parts: Sequence[IntArray],
+    recipe: Recipe,
+    rngs: Sequence[np.random.Generator],
+    on_step: Callable[[], None] = lambda: None,
+) -> list[Network]:
+    """Train each network (ReLU, softmax; all of one shape) on its part of the data with AMSGrad.
+
+    inputs (examples, D) and labels (examples,) are everybody's; parts[j] are site j's positions;
+    rngs[j] orders its batches. Sites with less data finish earlier and take no further part.
+    """
+    import torch
+
+    plans = [batch_plan(part.size, recipe, rng) for part, rng in zip(parts, rngs, strict=True)]
+    order = np.argsort([-len(plan) for plan in plans], kind="stable")
+    batches = _stacked_batches([parts[j] for j in order], [plans[j] for j in order])
+    x = torch.from_numpy(np.asarray(inputs, dtype=np.float32))
+    y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
+    stack = _stack([networks[j] for j in order])
+    optimizer = _optimizer(stack, recipe)
+    trained: list[list[torch.Tensor]] = []
+    for step, batch in enumerate(batches):
+        active = sum(len(plans[j]) > step for j in order)
+        if active < len(stack[0]):
+            trained += [
+                [p[s].detach() for p in stack] for s in range(len(stack[0]) - 1, active - 1, -1)
+            ]
+            stack, optimizer = _shrunk(stack, optimizer, active, recipe)
+        index = torch.from_numpy(batch[:active])
+        real = index >= 0
+        examples = index.clamp(min=0)
+        logits = _forward(stack, x[examples])
+        losses = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), y[examples].flatten(), reduction="none"
+        ).view(index.shape)
+        loss = ((losses * real).sum(dim=1) / real.sum(dim=1)).sum()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        on_step()
+    trained += [[p[s].detach() for p in stack] for s in range(len(stack[0]) - 1, -1, -1)]
+    result = {int(j): tensors for j, tensors in zip(reversed(order), trained, strict=True)}
+    return [_unstack(networks[j], result[j]) for j in range(len(networks))]
+
+
+def _stacked_batches(parts: Sequence[IntArray], plans: Sequence[IntArray]) -> IntArray:
+    """(steps, sites, batch) positions in the data, PADDING where a site has nothing."""
+    steps = max(len(plan) for plan in plans)
+    batches = np.full((steps, len(parts), plans[0].shape[1]), PADDING)
+    for j, (part, plan) in enumerate(zip(parts, plans, strict=True)):
+        batches[: len(plan), j] = np.where(plan == PADDING, PADDING, part[plan])
+    return batches
+
+
+def _stack(networks: Sequence[Network]) -> list[torch.Tensor]:
+    """Weights (sites, inputs, outputs) and biases (sites, 1, outputs), layer after layer."""
+    import torch
+
+    stacks = [layers(network) for network in networks]
+    tensors = []
+    for depth in range(len(stacks[0])):
+        tensors.append(np.stack([stack[depth].weight for stack in stacks]))
+        tensors.append(np.stack([np.atleast_2d(stack[depth].bias) for stack in stacks]))  # type: ignore[arg-type]
+    return [torch.from_numpy(np.ascontiguousarray(t)).requires_grad_() for t in tensors]
+
+
+def _unstack(network: Network, tensors: Sequence[torch.Tensor]) -> Network:
+    return mlp(
+        [t.numpy().copy() for t in tensors[::2]],
+        [t.numpy()[0].copy() for t in tensors[1::2]],
+        activation=network.activation,
+        output=network.output,
+        labels=network.labels,
+        name=network.name,
+    )
+
+
+def _forward(stack: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    for depth in range(0, len(stack), 2):
+        x = torch.baddbmm(stack[depth + 1], x if depth == 0 else torch.relu(x), stack[depth])
+    return x
+
+
+def _optimizer(stack: Sequence[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.Adam(
+        stack,
+        lr=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        amsgrad=True,
+        fused=True,
+    )
+
+
+def _shrunk(
+    stack: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer, active: int, recipe: Recipe
+) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
+    """The first `active` sites alone, with what the optimizer knows of them."""
+    smaller = [p[:active].detach().clone().requires_grad_() for p in stack]
+    result = _optimizer(smaller, recipe)
+    for old, new in zip(stack, smaller, strict=True):
+        state = optimizer.state[old]
+        result.state[new] = {
+            key: value[:active].clone() if value.shape == old.shape else value.clone()
+            for key, value in state.items()
+        }
+    return smaller, result

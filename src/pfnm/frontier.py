@@ -1,0 +1,130 @@
+"""Size against accuracy: fusions at several budgets, and the best settings on labelled data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pfnm.api import fuse
+from pfnm.core.errors import PFNMError
+from pfnm.core.fusion import Fusion
+from pfnm.core.network import Array, Network
+from pfnm.core.probes import CHECK_PROBES, agreement, probe
+from pfnm.core.sites import comparable
+from pfnm.evaluate import evaluate
+from pfnm.federated.baselines import ensemble
+
+BUDGETS: tuple[float | None, ...] = (1.0, 1.3, 2.0, 4.0, None)
+SPREADS = (1.0, 3.0, 10.0)
+MASSES = (0.1, 1.0, 10.0)
+NEAR = 0.5  # standard errors: a smaller network this near to the best is preferred
+
+
+@dataclass(frozen=True)
+class Point:
+    """One network: how large, and how good."""
+
+    name: str
+    widths: str
+    parameters: int
+    agreement: float | None
+    accuracy: float | None
+
+
+def frontier(
+    networks: Sequence[Network],
+    *,
+    budgets: Sequence[float | int | None] = BUDGETS,
+    class_counts: Any = None,
+    examples: tuple[Array, NDArray[Any]] | None = None,
+    on_step: Callable[[], None] | None = None,
+    **options: Any,
+) -> list[Point]:
+    """Fusions at several budgets, and beside them the best single site and the ensemble of all.
+
+    examples: inputs and labels to measure accuracy on; without them only agreement is told.
+    """
+    fusions = [
+        fuse(networks, budget=budget, class_counts=class_counts, on_step=on_step, **options)
+        for budget in budgets
+    ]
+    points = [_best_site(networks, class_counts, examples)]
+    for budget, fusion in zip(budgets, fusions, strict=True):
+        network = fusion.network
+        points.append(
+            Point(
+                "no limit" if budget is None else f"{budget:g}",
+                ", ".join(map(str, network.widths.values())),
+                network.parameters,
+                fusion.agreement,
+                None if examples is None else accuracy(network, *examples),
+            )
+        )
+    whole = None
+    if examples is not None:
+        inputs, targets = examples
+        values, labels = ensemble(networks, inputs)
+        whole = float((np.asarray(labels)[values.argmax(axis=1)] == targets).mean())
+    total = sum(network.parameters for network in networks)
+    return [*points, Point(f"ensemble of {len(networks)}", "", total, None, whole)]
+
+
+def _best_site(
+    networks: Sequence[Network],
+    class_counts: Any,
+    examples: tuple[Array, NDArray[Any]] | None,
+) -> Point:
+    sites = comparable(networks, class_counts)
+    probing = probe(sites, CHECK_PROBES, np.random.default_rng(0))
+    shares = [agreement(site, probing) for site in sites.networks]
+    values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]
+    best = int(np.argmax(values))
+    network = sites.networks[best]
+    return Point(
+        f"best site ({network.name})",
+        ", ".join(map(str, network.widths.values())),
+        network.parameters,
+        shares[best],
+        None if examples is None else values[best],
+    )
+
+
+def calibrate(
+    networks: Sequence[Network],
+    inputs: Array,
+    targets: NDArray[Any],
+    *,
+    class_counts: Any = None,
+    budgets: Sequence[float | int | None] = BUDGETS,
+    on_step: Callable[[], None] | None = None,
+    **options: Any,
+) -> Fusion:
+    """The fusion whose spread, mass and budget do best on labelled data.
+
+    One after the other: the spread and the mass at the default budget, then the smallest budget
+    that does about as well as the best.
+    """
+
+    def tried(**chosen: Any) -> tuple[float, Fusion]:
+        fusion = fuse(networks, class_counts=class_counts, on_step=on_step, **options, **chosen)
+        return accuracy(fusion.network, inputs, targets), fusion
+
+    spread = max(SPREADS, key=lambda value: tried(spread=value)[0])
+    mass = max(MASSES, key=lambda value: tried(spread=spread, mass=value)[0])
+    results = [tried(spread=spread, mass=mass, budget=budget) for budget in budgets]
+    best = max(score for score, _ in results)
+    error = NEAR * np.sqrt(best * (1 - best) / len(targets))
+    near = [fusion for score, fusion in results if score >= best - error]
+    return min(near, key=lambda fusion: fusion.network.parameters)
+
+
+def accuracy(network: Network, inputs: Array, targets: NDArray[Any]) -> float:
+    """Of a classifier; an error for a regression."""
+    result = evaluate(network, inputs, targets)
+    if "accuracy" not in result:
+        raise PFNMError("this needs a classifier and labels; the network or the data is neither")
+    return float(result["accuracy"])

@@ -1,0 +1,57 @@
+"""The picture of size against accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pfnm.core.errors import PFNMError
+from pfnm.frontier import Point
+
+FUSED, SITE, ENSEMBLE = "#0072B2", "#E69F00", "#009E73"  # colour-blind people can tell them apart
+
+
+def check_picture(path: Path, *, force: bool) -> None:
+    """An error unless a picture can be written there."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise PFNMError(f"{path}: a picture ends in .png or .svg")
+    if path.exists() and not force:
+        raise PFNMError(f"{path}: it exists already; choose another name, or --force to replace it")
+    if not path.parent.is_dir():
+        raise PFNMError(f"{path}: there is no such folder")
+
+
+def draw_frontier(points: Sequence[Point], path: Path) -> None:
+    """Parameters (logarithmic) against accuracy, or agreement without data: PNG or SVG."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PFNMError("a picture needs matplotlib; pip install 'pfnm[plot]'") from None
+    measured = any(point.accuracy is not None for point in points)
+    site, *fused, whole = points
+
+    def height(point: Point) -> float:
+        value = point.accuracy if measured else point.agreement
+        return float("nan") if value is None else 100 * value
+
+    with mpl.rc_context({"svg.hashsalt": "pfnm"}):
+        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.add_subplot()
+        sizes = [point.parameters for point in fused]
+        axes.plot(sizes, [height(p) for p in fused], "o-", color=FUSED, label="fused, by budget")
+        for point in fused:
+            axes.annotate(
+                point.name, (point.parameters, height(point)), xytext=(0, -14),
+                textcoords="offset points", ha="center", fontsize=9,
+            )  # fmt: skip
+        axes.plot(site.parameters, height(site), "s", color=SITE, label="best single site")
+        if measured:
+            axes.plot(whole.parameters, height(whole), "D", color=ENSEMBLE, label=whole.name)
+        axes.set_xscale("log")
+        axes.set_xlabel("parameters")
+        axes.set_ylabel("accuracy (%)" if measured else "agreement with the sites on probes (%)")
+        axes.margins(y=0.15)
+        axes.grid(alpha=0.3)
+        axes.legend(loc="lower right")
+        figure.savefig(path, dpi=150, metadata=None if path.suffix == ".png" else {"Date": None})

@@ -1,0 +1,87 @@
+"""Results as tables for a terminal and as data for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from pfnm.core.fusion import Fusion
+from pfnm.frontier import Point
+
+CLEARLY = 0.02  # of agreement: less is within what another set of probes would give
+
+
+def layer_rows(fusion: Fusion) -> list[dict[str, Any]]:
+    """Per layer: widths of the sites, global width, units shared by all, by some, by one."""
+    sites = len(fusion.sites)
+    rows = []
+    for group, popularity in fusion.popularity.items():
+        in_all, in_one = int((popularity == sites).sum()), int((popularity == 1).sum())
+        rows.append(
+            {
+                "layer": group,
+                "site_widths": [assignment.size for assignment in fusion.assignments[group]],
+                "width": popularity.size,
+                "in_all": in_all,
+                "in_some": popularity.size - in_all - in_one,
+                "in_one": in_one,
+            }
+        )
+    return rows
+
+
+def fusion_table(fusion: Fusion) -> Table:
+    """The same as a table."""
+    table = Table("layer", "sites' widths", "global", "in all", "in some", "in one")
+    for row in layer_rows(fusion):
+        low, high = min(row["site_widths"]), max(row["site_widths"])
+        widths = str(low) if low == high else f"{low} to {high}"
+        cells = (row["width"], row["in_all"], row["in_some"], row["in_one"])
+        table.add_row(row["layer"], widths, *map(str, cells))
+    return table
+
+
+def fusion_summary(fusion: Fusion, output: str) -> dict[str, Any]:
+    """What `pfnm fuse --json` prints."""
+    return {
+        "output": output,
+        "sites": list(fusion.sites),
+        "parameters": fusion.network.parameters,
+        "layers": layer_rows(fusion),
+        "objective": fusion.objective,
+        "settled": fusion.settled,
+        "agreement": fusion.agreement,
+        "site_agreement": fusion.site_agreement,
+        "warning": verdict(fusion),
+        "options": fusion.network.metadata["options"],
+        "trace": {group: [asdict(s) for s in sweeps] for group, sweeps in fusion.trace.items()},
+        "candidates": [asdict(candidate) for candidate in fusion.candidates],
+    }
+
+
+def verdict(fusion: Fusion) -> str | None:
+    """A warning when the fused network lost what its sites know, and what to do."""
+    fused, site = fusion.agreement, fusion.site_agreement
+    if fused is None or site is None or fused >= site + CLEARLY:
+        return None
+    return (
+        f"not worth having: on inputs made from the networks it answers like the sites' ensemble "
+        f"{fused:.0%} of the time, the best single site {site:.0%}; allow a larger --budget"
+    )
+
+
+def frontier_table(points: Sequence[Point]) -> Table:
+    """Size against accuracy, a row a budget."""
+    measured = any(point.accuracy is not None for point in points)
+    heads = ["budget", "widths", "parameters", "agreement", *(["accuracy"] if measured else [])]
+    table = Table(*heads)
+    for point in points:
+        cells = [point.name, point.widths, f"{point.parameters:,}"]
+        cells.append("" if point.agreement is None else f"{point.agreement:.1%}")
+        if measured:
+            cells.append("" if point.accuracy is None else f"{point.accuracy:.1%}")
+        table.add_row(*cells)
+    return table
