@@ -82,13 +82,13 @@ def cells(
         yield name, lambda budget=budget: fused(budget=budget)  # type: ignore[misc]
 
 
-def run(work: Path) -> None:
+def run(work: Path, seeds: Sequence[int]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / "rows.jsonl"
     done = {(r["split"], r["depth"], r["seed"], r["method"]) for r in rows()}
     data = mnist()
     with path.open("a") as file:
-        for seed in SEEDS:
+        for seed in seeds:
             for depth in DEPTHS:
                 for split in SPLITS:
                     networks, counts = site_networks(data, split, depth, seed, work)
@@ -141,12 +141,13 @@ def _cell(found: Sequence[dict[str, Any]], split: str, depth: int, method: str) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", action="store_true", help="print the table from the rows")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="only these")
     parser.add_argument("--work", type=Path, default=data_folder() / "deep-networks")
     arguments = parser.parse_args()
     if arguments.table:
         print(table())
     else:
-        run(arguments.work)
+        run(arguments.work, arguments.seeds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Networks and files that many tests use."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,18 @@ def random_network(
     weights = [rng.normal(size=shape) for shape in pairwise(sizes)]
     own = [rng.normal(size=size) for size in sizes[1:]] if biases else None
     return mlp(weights, own, name=name)
+
+
+def renamed(network: Network, rng: np.random.Generator) -> Network:
+    """The same function with its hidden units in another order."""
+    order = {group: rng.permutation(width) for group, width in network.widths.items()}
+    tensors = {}
+    for name, axes in network.graph.axes.items():
+        tensors[name] = network.tensors[name]
+        for dimension, axis in enumerate(axes):
+            if axis.space in order:
+                tensors[name] = np.take(tensors[name], order[axis.space], axis=dimension)
+    return replace(network, tensors=tensors)
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def _best_site(
     examples: tuple[Array, NDArray[Any]] | None,
 ) -> Point:
     sites = comparable(networks, class_counts)
-    probing = probe(sites, CHECK_PROBES, np.random.default_rng(0))
+    probing = probe(sites, CHECK_PROBES, np.random.default_rng(0), with_noise=True)
     shares = [agreement(site, probing) for site in sites.networks]
     values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]
     best = int(np.argmax(values))

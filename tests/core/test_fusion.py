@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import random_network
+from conftest import random_network, renamed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
@@ -31,18 +31,6 @@ def fuse_networks(
     """The paper's fusion with its defaults."""
     sites = comparable(networks, class_counts, site_weights)
     return fuse_topdown(sites, prior=prior or Prior(), rng=np.random.default_rng(0))
-
-
-def renamed(network: Network, rng: np.random.Generator) -> Network:
-    """The same function with its hidden units in another order."""
-    order = {group: rng.permutation(width) for group, width in network.widths.items()}
-    tensors = {}
-    for name, axes in network.graph.axes.items():
-        tensors[name] = network.tensors[name]
-        for dimension, axis in enumerate(axes):
-            if axis.space in order:
-                tensors[name] = np.take(tensors[name], order[axis.space], axis=dimension)
-    return replace(network, tensors=tensors)
 
 
 @st.composite

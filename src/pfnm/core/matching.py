@@ -101,7 +101,14 @@ def match(
     if start is None:
         first = matcher.first_pass()
     else:
-        first = matcher.resume(_checked_start(start, vectors))
+        given = _checked_start(start, vectors)
+        found = np.unique(np.concatenate(given)).size
+        if width_limit is not None and found > width_limit:
+            raise PFNMError(
+                f"the assignments to start from have {found} global units, more than the limit of "
+                f"{width_limit}; allow as many, or start without them"
+            )
+        first = matcher.resume(given)
         sweeps = prior.choices.round_sweeps if sweeps is None else sweeps
     orders = (rng.permutation(len(sites)) for _ in itertools.count())
     assignments, objective, trace, settled = _run(matcher, first, orders, sweeps)

@@ -2,7 +2,7 @@
 
 A probe is a sum of a few first-layer weight vectors of random sites with random signs: what some
 units look for. Probes stand in for data in three places: to see what a unit does (`joint`), to fit
-the fused layers (`refit`), and to judge a fused network (`agreement`).
+the fused layers (`refit`), and, with noise among them, to judge a fused network (`agreement`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pfnm.core.network import OUTPUT, Array, Network, Tensor
 from pfnm.core.sites import Sites
 
 MOST_ATOMS = 4  # weight vectors in one probe
-CHECK_PROBES = 3000  # to judge a network by: agreement is then known to about a point
+CHECK_PROBES = 2000  # to judge a network by: agreement is then known to about a point
 MOST_RESPONSES = 40_000_000  # numbers kept of the sites' responses: 160 MB
 
 
@@ -38,8 +38,12 @@ class Probing:
 
 
 def atom_probes(networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
-    """Probes (count, inputs): sums of weight vectors, negative parts cut, scaled to maximum 1."""
-    atoms = np.concatenate([layers(network)[0].weight.T for network in networks])
+    """Probes (count, inputs): sums of weight vectors, negative parts cut, scaled to maximum 1.
+
+    Vectors are drawn by the rank of their norm at their site, so that the order of its units does
+    not matter.
+    """
+    atoms = np.concatenate([_by_norm(layers(network)[0].weight.T) for network in networks])
     number = rng.integers(1, MOST_ATOMS + 1, size=count)
     probes = np.zeros((count, atoms.shape[1]), dtype=np.float32)
     for k in range(MOST_ATOMS):
@@ -51,11 +55,29 @@ def atom_probes(networks: Sequence[Network], count: int, rng: np.random.Generato
     return probes / np.where(largest > 0, largest, 1)
 
 
-def probe(sites: Sites, count: int, rng: np.random.Generator) -> Probing:
-    """Make probes and ask all sites; fewer than `count` where the responses would fill memory."""
+def _by_norm(vectors: Tensor) -> Tensor:
+    return vectors[np.argsort(np.linalg.norm(vectors.astype(float), axis=1), kind="stable")]
+
+
+def noise_probes(like: Tensor, rng: np.random.Generator) -> Tensor:
+    """Gaussian noise as strong as the given probes: nothing any unit looks for."""
+    strength = np.sqrt(np.mean(np.square(like)))
+    noise: Tensor = (strength * rng.normal(size=like.shape)).astype(np.float32)
+    return noise
+
+
+def probe(
+    sites: Sites, count: int, rng: np.random.Generator, *, with_noise: bool = False
+) -> Probing:
+    """Make probes and ask all sites; fewer than `count` where the responses would fill memory.
+
+    With noise, every second probe is one: a fusion fitted to atom probes is judged the more fairly.
+    """
     units = sum(sum(network.sizes.values()) for network in sites.networks)
-    count = max(1, min(count, MOST_RESPONSES // units))
+    count = max(2, min(count, MOST_RESPONSES // units))
     inputs = atom_probes(sites.networks, count, rng)
+    if with_noise:
+        inputs[::2] = noise_probes(inputs[::2], rng)
     responses = [
         [np.ascontiguousarray(values.T, dtype=np.float32) for values in preactivations(n, inputs)]
         for n in sites.networks

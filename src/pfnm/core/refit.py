@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from pfnm.core.atoms import Assignments, width_of
 from pfnm.core.mlp import ACTIVATIONS, Layer, layers
@@ -97,7 +96,7 @@ def _least_squares(
     gram = (values @ values.T).astype(float)
     pull = ridge * max(float(np.trace(gram)) / len(gram), TINY)
     gram[np.diag_indices_from(gram)] += pull
-    change = cho_solve(cho_factor(gram), (values @ missing.T).astype(float))
+    change = np.linalg.solve(gram, (values @ missing.T).astype(float))
     result = start.T + change
     return (result, None) if bias is None else (result[:-1], result[-1])
 

@@ -31,19 +31,25 @@ class Recipe:
     batch_size: int = 32
     learning_rate: float = 0.01
     weight_decay: float = 1e-6
-    weight_scale: float = 0.1
-    """Standard deviation of the first weights."""
-    bias_start: float = 0.1
+    weight_scale: float | None = 0.1
+    """Standard deviation of the first weights; None: PyTorch's default, uniform by fan-in."""
+    bias_start: float | None = 0.1
+    """What biases start from; None: no biases."""
 
 
 def initial_network(inputs: int, outputs: int, recipe: Recipe, rng: np.random.Generator) -> Network:
-    """A network before training: weights N(0, weight_scale^2), all biases bias_start."""
+    """A network before training, as the recipe says."""
     sizes = (inputs, *recipe.hidden, outputs)
-    weights = [
-        rng.normal(scale=recipe.weight_scale, size=(below, above)).astype(np.float32)
-        for below, above in pairwise(sizes)
-    ]
-    biases = [np.full(size, recipe.bias_start, dtype=np.float32) for size in sizes[1:]]
+    weights = []
+    for shape in pairwise(sizes):
+        if recipe.weight_scale is None:
+            bound = 1 / np.sqrt(shape[0])
+            weights.append(rng.uniform(-bound, bound, size=shape).astype(np.float32))
+        else:
+            weights.append(rng.normal(scale=recipe.weight_scale, size=shape).astype(np.float32))
+    biases = None
+    if recipe.bias_start is not None:
+        biases = [np.full(size, recipe.bias_start, dtype=np.float32) for size in sizes[1:]]
     return mlp(weights, biases, output="softmax")
 
 
@@ -78,6 +84,7 @@ def train_sites(
     x = torch.from_numpy(np.asarray(inputs, dtype=np.float32))
     y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     stack = _stack([networks[j] for j in order])
+    depth = len(layers(networks[0]))
     optimizer = _optimizer(stack, recipe)
     trained: list[list[torch.Tensor]] = []
     for step, batch in enumerate(batches):
@@ -90,7 +97,7 @@ def train_sites(
         index = torch.from_numpy(batch[:active])
         real = index >= 0
         examples = index.clamp(min=0)
-        logits = _forward(stack, x[examples])
+        logits = _forward(stack, depth, x[examples])
         losses = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), y[examples].flatten(), reduction="none"
         ).view(index.shape)
@@ -114,21 +121,26 @@ def _stacked_batches(parts: Sequence[IntArray], plans: Sequence[IntArray]) -> In
 
 
 def _stack(networks: Sequence[Network]) -> list[torch.Tensor]:
-    """Weights (sites, inputs, outputs) and biases (sites, 1, outputs), layer after layer."""
+    """Weights (sites, inputs, outputs) of all layers, then biases (sites, 1, outputs), if any."""
     import torch
 
     stacks = [layers(network) for network in networks]
-    tensors = []
-    for depth in range(len(stacks[0])):
-        tensors.append(np.stack([stack[depth].weight for stack in stacks]))
-        tensors.append(np.stack([np.atleast_2d(stack[depth].bias) for stack in stacks]))  # type: ignore[arg-type]
-    return [torch.from_numpy(np.ascontiguousarray(t)).requires_grad_() for t in tensors]
+    weights = [np.stack([layer.weight for layer in depth]) for depth in zip(*stacks, strict=True)]
+    biases = [
+        np.stack([layer.bias[None] for layer in depth if layer.bias is not None])
+        for depth in zip(*stacks, strict=True)
+        if depth[0].bias is not None
+    ]
+    tensors = [np.ascontiguousarray(tensor, dtype=np.float32) for tensor in weights + biases]
+    return [torch.from_numpy(tensor).requires_grad_() for tensor in tensors]
 
 
 def _unstack(network: Network, tensors: Sequence[torch.Tensor]) -> Network:
+    depth = len(layers(network))
+    weights, biases = tensors[:depth], tensors[depth:]
     return mlp(
-        [t.numpy().copy() for t in tensors[::2]],
-        [t.numpy()[0].copy() for t in tensors[1::2]],
+        [tensor.numpy().copy() for tensor in weights],
+        [tensor.numpy()[0].copy() for tensor in biases] or None,
         activation=network.activation,
         output=network.output,
         labels=network.labels,
@@ -136,11 +148,13 @@ def _unstack(network: Network, tensors: Sequence[torch.Tensor]) -> Network:
     )
 
 
-def _forward(stack: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+def _forward(stack: Sequence[torch.Tensor], depth: int, x: torch.Tensor) -> torch.Tensor:
     import torch
 
-    for depth in range(0, len(stack), 2):
-        x = torch.baddbmm(stack[depth + 1], x if depth == 0 else torch.relu(x), stack[depth])
+    weights, biases = stack[:depth], stack[depth:]
+    for c, weight in enumerate(weights):
+        x = x if c == 0 else torch.relu(x)
+        x = torch.baddbmm(biases[c], x, weight) if biases else torch.bmm(x, weight)
     return x
 
 

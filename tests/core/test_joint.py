@@ -1,0 +1,244 @@
+"""Joint fusion: budgets, scale, copies, renaming; probes and the repairs that use them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import random_network, renamed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay import Replay
+
+import pfnm
+from pfnm.core.atoms import group_atoms, observed_mean, with_tensors
+from pfnm.core.budget import limits_by_parameters, parameters, width_limits
+from pfnm.core.errors import PFNMError
+from pfnm.core.joint import contributions, fuse_joint, joint_states
+from pfnm.core.matching import match
+from pfnm.core.mlp import forward, layers
+from pfnm.core.network import IntArray, Network
+from pfnm.core.prior import Prior
+from pfnm.core.probes import agreement, atom_probes, probe
+from pfnm.core.refit import refit, repair_norms
+from pfnm.core.sites import comparable
+
+QUICK = settings(max_examples=15, deadline=None)
+
+
+@st.composite
+def federations(draw: st.DrawFn) -> list[Network]:
+    """A few networks of one depth, widths that differ and may fall from layer to layer."""
+    seed = draw(st.integers(0, 2**31))
+    depth = draw(st.integers(1, 8))
+    biases = draw(st.booleans())
+    return [
+        random_network(
+            seed + j,
+            (4, *(draw(st.integers(1, 6)) for _ in range(depth)), 3),
+            biases=biases,
+            name=f"site{j}",
+        )
+        for j in range(draw(st.integers(2, 4)))
+    ]
+
+
+@given(federations(), st.sampled_from([1.0, 1.3, 2.0, 8, None]))
+@QUICK
+def test_the_budget_holds_on_any_input(networks: list[Network], budget: float | int | None) -> None:
+    fusion = pfnm.fuse(networks, budget=budget)
+    for group, width in fusion.widths.items():
+        sites = [network.widths[group] for network in networks]
+        most = sum(sites)
+        if isinstance(budget, int):
+            most = budget
+        elif budget is not None:
+            most = int(budget * max(sites) + 1e-9)
+        assert max(sites) <= width <= most
+    assert np.isfinite(forward(fusion.network, np.ones((1, 4)))).all()
+    for j, network in enumerate(networks):
+        assert fusion.site_part(j).widths == network.widths
+
+
+@given(federations())
+@QUICK
+def test_renaming_units_changes_no_prediction(networks: list[Network]) -> None:
+    rng = np.random.default_rng(5)
+    inputs = rng.normal(size=(7, 4))
+    one = pfnm.fuse(networks)
+    two = pfnm.fuse([renamed(network, rng) for network in networks])
+    assert one.widths == two.widths
+    expected = forward(one.network, inputs)
+    np.testing.assert_allclose(forward(two.network, inputs), expected, rtol=1e-3, atol=1e-3)
+
+
+def without_biases(network: Network, factor: float) -> Network:
+    """Its weights alone, all times a factor."""
+    tensors = {k: factor * t for k, t in network.tensors.items() if t.ndim == 2}
+    axes = {name: network.graph.axes[name] for name in tensors}
+    return replace(network, tensors=tensors, graph=replace(network.graph, axes=axes))
+
+
+@given(federations(), st.sampled_from([1 / 128, 64.0]))
+@QUICK
+def test_a_common_factor_of_all_weights_changes_no_match(
+    networks: list[Network], factor: float
+) -> None:
+    """Every candidate's matching stays; biases aside, with which a factor changes the function.
+
+    Factors are powers of two, so that rounding is the same and ties fall the same way.
+    """
+
+    def matched(factor: float) -> list[list[int]]:
+        own = [without_biases(network, factor) for network in networks]
+        sites, prior = comparable(own), Prior.fit(own)
+        probing = probe(sites, 50, np.random.default_rng(0))
+        rng = np.random.default_rng(1)
+        states = joint_states(sites, prior, width_limits(own, 2.0), probing, 1.0, None, rng, None)
+        return [a.tolist() for state in states for m in state.values() for a in m.assignments]
+
+    assert matched(1.0) == matched(factor)
+
+
+def _atoms(networks: list[Network], group: str) -> tuple[list[np.ndarray], Prior]:
+    prior = Prior.fit(networks).for_group(group)
+    sites = comparable(networks)
+    atoms, _, _ = group_atoms(sites, group, {}, prior)
+    extra = contributions(sites, probe(sites, 50, np.random.default_rng(0)), 0, 1.0)
+    return [np.concatenate(pair, axis=1) for pair in zip(atoms, extra, strict=True)], prior
+
+
+def test_a_joint_step_is_no_worse_for_its_site_than_what_it_replaces() -> None:
+    """On the atoms the joint method matches, each single step raises its group's conditional."""
+    networks = [random_network(j, (4, 6, 5, 3)) for j in range(4)]
+    atoms, prior = _atoms(networks, "hidden1")
+    state = match(atoms, prior, sweeps=0).assignments
+    for site in (2, 0, 3, 1, 2):
+        after = match(atoms, prior, start=state, sweeps=1, rng=Replay([[site]])).assignments
+        assert _own_gain(site, after, atoms, prior) >= _own_gain(site, state, atoms, prior) - 1e-9
+        state = after
+
+
+def _own_gain(
+    site: int, assignments: Sequence[IntArray], atoms: list[np.ndarray], prior: Prior
+) -> float:
+    """Twice the log posterior of one site's assignment given the others', term by term."""
+    p, p_0, sites = 1 / float(prior.site_variance), 1 / prior.prior_variance, len(atoms)  # type: ignore[arg-type]
+    total, new = 0.0, 0
+    for unit, i in enumerate(assignments[site]):
+        members = [
+            atoms[j][np.flatnonzero(a == i)[0]]
+            for j, a in enumerate(assignments)
+            if j != site and i in a
+        ]
+        s, weight = p * sum(members, np.zeros(atoms[0].shape[1])), p_0 + p * len(members)
+        total += ((p * atoms[site][unit] + s) ** 2 / (p + weight) - s**2 / weight).sum()
+        if members:
+            total += 2 * np.log(len(members) / (sites - len(members)))
+        else:
+            new += 1
+            total -= 2 * np.log(new * sites / prior.mass)
+    return float(total)
+
+
+def test_copies_of_a_deep_network_fuse_to_it_at_1x() -> None:
+    network = random_network(3, (5, 8, 8, 8, 4))
+    rng = np.random.default_rng(0)
+    copies = [renamed(network, rng) for _ in range(4)]
+    fusion = pfnm.fuse(copies, budget=1.0)
+    inputs = rng.normal(size=(50, 5))
+    same = forward(fusion.network, inputs).argmax(axis=1) == forward(network, inputs).argmax(axis=1)
+    assert same.mean() > 0.95
+    assert fusion.agreement is not None
+    assert fusion.agreement > 0.95
+
+
+def test_the_mean_counts_the_sites_that_have_both_ends_by_hand() -> None:
+    networks = [random_network(j, (2, 1, 1, 2)) for j in range(2)]
+    assignments = {
+        "hidden1": (np.array([0]), np.array([0])),
+        "hidden2": (np.array([0]), np.array([1])),
+    }
+    mean = observed_mean(comparable(networks), assignments)
+    first, second, _ = layers(mean)
+    local = [layers(network) for network in networks]
+    np.testing.assert_allclose(
+        first.weight, (local[0][0].weight + local[1][0].weight) / 2.01, rtol=1e-9
+    )
+    # Unit 0 below is both sites', the units above are one site's each: nothing is halved.
+    np.testing.assert_allclose(
+        second.weight[0], [local[j][1].weight[0, 0] / 1.01 for j in range(2)], rtol=1e-9
+    )
+
+
+def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
+    networks = [random_network(j, (5, 10, 10, 10, 4)) for j in range(5)]
+    sites = comparable(networks)
+    rng = np.random.default_rng(0)
+    assignments = {
+        group: tuple(rng.permutation(10) for _ in networks) for group in networks[0].graph.groups
+    }
+    mean = observed_mean(sites, assignments)
+    repaired = with_tensors(sites, repair_norms(sites, assignments, mean))
+    unit = int(np.flatnonzero(assignments["hidden1"][0] == 0)[0])
+    members = [
+        np.linalg.norm(layers(n)[0].weight[:, np.flatnonzero(a == 0)[0]])
+        for n, a in zip(networks, assignments["hidden1"], strict=True)
+    ]
+    assert unit >= 0
+    assert np.linalg.norm(layers(repaired)[0].weight[:, 0]) == pytest.approx(np.mean(members))
+    probing = probe(sites, 400, rng)
+    fitted = with_tensors(sites, refit(sites, assignments, repaired, probing, 0.01))
+
+    def error(network: Network) -> float:
+        wanted = sum(t * r[-1] for t, r in zip(probing.trust, probing.responses, strict=True))
+        return float(((forward(network, probing.inputs).T - wanted) ** 2).mean())
+
+    assert error(fitted) < error(repaired) / 2
+
+
+def test_probes_do_not_depend_on_the_order_of_units_and_a_site_agrees_with_itself() -> None:
+    networks = [random_network(j, (6, 9, 4)) for j in range(2)]
+    rng = np.random.default_rng(1)
+    one = atom_probes(networks, 30, np.random.default_rng(0))
+    two = atom_probes([renamed(n, rng) for n in networks], 30, np.random.default_rng(0))
+    np.testing.assert_array_equal(one, two)
+    assert one.min() >= 0
+    assert one.max() == 1
+    sites = comparable([networks[0], networks[0]])
+    assert agreement(networks[0], probe(sites, 300, rng)) == 1
+    assert agreement(networks[1], probe(sites, 300, rng)) < 0.9
+
+
+def test_limits() -> None:
+    networks = [random_network(0, (6, 5, 8, 3)), random_network(1, (6, 7, 4, 3))]
+    assert width_limits(networks, None) is None
+    assert width_limits(networks, 1.3) == {"hidden1": 9, "hidden2": 10}
+    assert width_limits(networks, 20) == {"hidden1": 20, "hidden2": 20}
+    limits = limits_by_parameters(networks, 500)
+    assert parameters(networks[0], limits) <= 500
+    wider = {group: width + 1 for group, width in limits.items()}
+    assert parameters(networks[0], wider) > 500
+    assert pfnm.fuse(networks, max_params=300).network.parameters <= 300
+    with pytest.raises(PFNMError, match="below the widest site's 8 units in hidden2"):
+        width_limits(networks, 7)
+
+
+def test_regressions_fuse_too() -> None:
+    networks = [random_network(j, (6, 9, 1)) for j in range(3)]
+    fusion = pfnm.fuse(networks, budget=None)
+    assert fusion.agreement is not None
+    assert fusion.agreement > 0.5
+
+
+def test_a_start_wider_than_the_budget_is_refused() -> None:
+    networks = [random_network(j) for j in range(3)]
+    wide = pfnm.fuse(networks, budget=None)
+    assert wide.widths["hidden1"] > 5
+    with pytest.raises(PFNMError, match="more than the limit of 5"):
+        pfnm.fuse(networks, budget=1.0, start=wide.assignments)
+    sites = comparable(networks)
+    again = fuse_joint(
+        sites, prior=Prior.fit(networks), rng=np.random.default_rng(0), start=wide.assignments
+    )
+    assert again.widths["hidden1"] <= wide.widths["hidden1"] + 5
