@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import random_network
 
 import pfnm
 from pfnm.cli import main
@@ -273,3 +274,52 @@ def test_an_interrupt_is_one_line(site_files: list[Path], tmp_path: Path) -> Non
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=60)[1] == "pfnm: interrupted\n"
     assert process.returncode == 130
+
+
+def test_frontier_shows_size_against_accuracy(
+    run: Run, site_files: list[Path], tmp_path: Path
+) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    y = forward(pfnm.load(site_files[0]), x).argmax(axis=1)
+    np.savez(tmp_path / "val.npz", x=x, y=y)
+    arguments = ["frontier", *site_files, "--budgets", "1x,none", "--data", tmp_path / "val.npz"]
+    status, text, _ = run(*arguments, "-o", tmp_path / "frontier.png", "--json")
+    points = json.loads(text)
+    assert status == 0
+    names = ["best site (site0)", "1", "no limit", "ensemble of 3"]
+    assert [point["name"] for point in points] == names
+    assert points[0]["accuracy"] == 1
+    assert points[1]["parameters"] < points[2]["parameters"]
+    assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    status, text, err = run(*arguments, "-o", tmp_path / "frontier.png")
+    assert (status, text) == (2, "")
+    assert "exists already" in err
+    status, text, _ = run("frontier", *site_files, "--budgets", "1x")
+    assert status == 0
+    assert "agreement" in text
+
+
+def test_calibrate_chooses_on_labelled_data(
+    run: Run, site_files: list[Path], tmp_path: Path
+) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    np.savez(tmp_path / "val.npz", x=x, y=forward(pfnm.load(site_files[1]), x).argmax(axis=1))
+    target = tmp_path / "g.npz"
+    status, _, _ = run("fuse", *site_files, "-o", target, "--calibrate", tmp_path / "val.npz")
+    assert status == 0
+    options = pfnm.load(target).metadata["options"]
+    assert options["prior"]["site_variance"] in (1.0, 3.0, 10.0)
+    assert options["prior"]["mass"] in (0.1, 1.0, 10.0)
+
+
+def test_a_fusion_not_worth_having_is_said_to_be_so(run: Run, tmp_path: Path) -> None:
+    """Sites that learned nothing in common, one of which nearly is the ensemble."""
+    paths = [tmp_path / f"site{j}.npz" for j in range(3)]
+    for j, path in enumerate(paths):
+        pfnm.save(random_network(j, (6, 12, 12, 12, 12, 4)), path)
+    (tmp_path / "weights.json").write_text('{"site0": 50, "site1": 1, "site2": 1}')
+    weights = ["--site-weights", tmp_path / "weights.json"]
+    status, _, err = run("fuse", *paths, "-o", tmp_path / "g.npz", "--budget", "1x", *weights)
+    assert status == 0
+    assert "not worth having" in err
+    assert "--budget" in err

@@ -14,7 +14,6 @@ import numpy as np
 from pfnm.api import fuse
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array, IntArray, Network
-from pfnm.core.prior import Prior
 from pfnm.evaluate import predict
 from pfnm.federated.baselines import ensemble, naive_average
 from pfnm.federated.partition import dirichlet
@@ -26,7 +25,6 @@ UNITS = 50
 TEST_SHARE = 0.25
 LEAST_EXAMPLES = 10  # at any site
 PIXEL_SCALE = 16  # the digits' pixels are 0 to 16
-PRIOR = Prior(prior_variance=1.0, site_variance=0.1)
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
         on_step()
     (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
     np.savez(folder / "test.npz", x=x[test], y=y[test])
-    fusion = fuse(files, class_counts=counts, prior=PRIOR, on_step=on_step)
+    fusion = fuse(files, class_counts=counts, on_step=on_step)
     save(fusion.network, folder / "global.safetensors", force=True)
 
     networks = [load(path) for path in files]
@@ -116,6 +114,5 @@ def _command(folder: Path) -> str:
     place = shlex.quote(str(folder))
     return (
         f"pfnm fuse {place}/site*.safetensors -o {place}/fused.safetensors "
-        f"--class-counts {place}/counts.json "
-        f"--prior-variance {PRIOR.prior_variance} --site-variance {PRIOR.site_variance}"
+        f"--class-counts {place}/counts.json"
     )

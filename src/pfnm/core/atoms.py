@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array, Axis, IntArray, Network
+from pfnm.core.network import OUTPUT, Array, Axis, IntArray, Network
 from pfnm.core.prior import Prior
 from pfnm.core.sites import Sites
 
 Assignments = Mapping[str, Sequence[IntArray]]
 
-PULL = 0.01  # of the prior on an observed mean, in sites
+PULL = 0.01  # of the prior (mean zero) on an observed mean, in sites: next to nothing
+OUTPUT_PULL = 1.0  # the same on what leads into an output, in all that was seen of the class
 
 
 def group_atoms(
@@ -79,14 +80,18 @@ def posterior_mean(sites: Sites, assignments: Assignments, prior: Prior) -> Netw
 def observed_mean(sites: Sites, assignments: Assignments) -> Network:
     """The mean of what was observed: an entry counts for the sites that have both of its ends.
 
-    The prior (mean zero) weighs PULL of a site: it decides only where hardly any site has seen a
-    class.
+    What leads into an output counts the more, the larger the share of the class that its sites have
+    seen: a unit of all sites with its mean, one of few sites in proportion to their share.
     """
     equal = np.ones(len(sites.networks))
+    seen = sites.output_weights.sum(axis=0)
+    shared = replace(sites, output_weights=sites.output_weights / seen)
     tensors = {}
-    for name in sites.networks[0].graph.axes:
-        total, weight = _sums(sites, name, assignments, equal, counted=list(assignments))
-        tensors[name] = total / (PULL + weight)
+    for name, axes in sites.networks[0].graph.axes.items():
+        total, weight = _sums(shared, name, assignments, equal, counted=list(assignments))
+        outward = any(axis.space == OUTPUT for axis in axes)
+        pull = OUTPUT_PULL if outward else PULL
+        tensors[name] = total * ((1 + pull) if outward else 1) / (pull + weight)
     return with_tensors(sites, tensors)
 
 
