@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench study clean
 
 demo: .venv/for-demo
 	$(BIN)/pfnm demo
 
-export OPENBLAS_NUM_THREADS = 1
-export OMP_NUM_THREADS = 1
+# Two test processes, a thread each: more would wait for each other.
+test check: export OPENBLAS_NUM_THREADS = 1
+test check: export OMP_NUM_THREADS = 1
 
 test: .venv/for-test
 	$(BIN)/pytest -n 2
@@ -22,6 +23,13 @@ check: .venv/for-test
 
 bench: .venv/for-test
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/joint.py
+
+# The deep study, about an hour; an interrupted one goes on where it stopped, into results/deep.
+study: .venv/for-test
+	$(BIN)/python studies/deep.py
+	$(BIN)/python studies/pair.py
+	$(BIN)/python studies/choosing.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -16,6 +16,7 @@ from pfnm.core.matching import match
 from pfnm.core.network import Array, IntArray
 from pfnm.core.posterior import Part, Posterior, PriorPart
 from pfnm.core.prior import Prior
+from pfnm.core.score import popularity_term
 
 QUICK = settings(max_examples=60, deadline=None)
 NEW = -1
@@ -222,7 +223,7 @@ def test_copies_of_one_site_fuse_to_it(sites: int) -> None:
     np.testing.assert_allclose(result.mean, shrink * atom)
 
 
-def test_a_limit_on_the_width_holds_and_is_the_best_within_it() -> None:
+def test_a_limit_on_the_width_holds() -> None:
     rng = np.random.default_rng(0)
     atoms = [rng.normal(size=(6, 20)) for _ in range(5)]
     prior = Prior(prior_variance=1.0, site_variance=0.1)
@@ -245,6 +246,38 @@ def test_the_trace_tells_what_the_sweeps_did() -> None:
     assert one.trace == result.trace
 
 
+def test_the_popularity_term_by_hand() -> None:
+    m = np.array([0, 1, 6, 11])
+    paper = popularity_term(m, Prior(rules="paper"), 12)
+    np.testing.assert_allclose(paper[1:], [2 * log(1 / 11), 0, 2 * log(11)])
+    published = popularity_term(m, Prior(rules="published"), 12)
+    np.testing.assert_allclose(published[1:], [log(1 / 11), 0, log(10 / 2)])
+    assert paper[0] == published[0] == -np.inf
+
+
+def test_the_published_code_stops_founding_at_700_units() -> None:
+    rng = np.random.default_rng(0)
+    wide, narrow = 100 * rng.normal(size=(690, 3)), 100 * rng.normal(size=(30, 3))
+    prior = {rules: Prior(site_variance=1e-3, rules=rules) for rules in ("paper", "published")}
+    assert match([wide, narrow], prior["paper"], sweeps=0).width == 720
+    assert match([wide, narrow], prior["published"], sweeps=0).width == 700
+    assert match([wide[:600].repeat(2, axis=0), narrow], prior["published"], sweeps=1).width <= 1201
+
+
+def test_a_matching_that_goes_round_in_circles_ends_with_its_best_state() -> None:
+    """Sites undo each other's steps here for ever; the best objective seen is what is returned."""
+    circled = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        true = rng.normal(size=(20, 6))
+        atoms = [true[rng.permutation(20)[:10]] + 0.7 * rng.normal(size=(10, 6)) for _ in range(10)]
+        result = match(atoms, Prior(prior_variance=10.0, site_variance=1.0, rules="paper"))
+        assert result.settled
+        assert result.objective == pytest.approx(max(sweep.objective for sweep in result.trace))
+        circled += result.trace[-1].reassigned > 0
+    assert circled > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -259,6 +292,10 @@ def test_the_trace_tells_what_the_sweeps_did() -> None:
         ({"start": [[0], [0, 0]]}, "distinct"),
         ({"start": [[0], [0]]}, "site 1: 1 assignments to start from, for 2 units"),
         ({"width_limit": 1}, "width limit of 1 is below"),
+        ({"start": [[0], [1, 2]], "width_limit": 2}, "more than the limit of 2"),
+        ({"prior_mean": [1.0, 2.0, 3.0]}, "prior_mean has shape (3,)"),
+        ({"sweeps": -1}, "sweeps is -1"),
+        ({"atoms": [[[1e200, 1.0]], [[1e200, 1.0]]]}, "overflow"),
         ({"prior": Prior(site_variance=(1.0, 2.0, 3.0))}, "3 values for 2 sites"),
     ],
 )

@@ -1,0 +1,93 @@
+"""Which judge chooses the best of a fusion's candidates: their objective, or agreement on probes?
+
+On some network sets of the deep study, every candidate's test accuracy beside both. `python
+studies/choosing.py` writes results/deep/choosing.jsonl, a row a candidate, and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from networks import site_networks
+from scipy.stats import spearmanr
+
+from pfnm.core.budget import width_limits
+from pfnm.core.joint import EMPHASES, FIT_PROBES, MATCH_PROBES, joint_states, repaired
+from pfnm.core.mlp import forward
+from pfnm.core.prior import Prior
+from pfnm.core.probes import CHECK_PROBES, agreement, probe
+from pfnm.core.sites import comparable
+from pfnm.federated.data import Data, data_folder, mnist
+
+RESULTS = Path(__file__).parents[1] / "results" / "deep" / "choosing.jsonl"
+SETS = [(split, depth, 0) for split in ("even", "dirichlet") for depth in (3, 6)]
+BUDGETS = (1.0, 2.0)
+JUDGES = ("agreement", "objective")
+
+
+def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> list[dict[str, Any]]:
+    networks, counts = site_networks(data, split, depth, seed, work)
+    sites, prior = comparable(networks, counts), Prior.fit(networks)
+    rngs = np.random.default_rng(0).spawn(4)
+    to_match, to_fit = (
+        probe(sites, count, rng)
+        for count, rng in zip((MATCH_PROBES, FIT_PROBES), rngs[:2], strict=True)
+    )
+    to_check = probe(sites, CHECK_PROBES, rngs[2], with_noise=True)
+    rows = []
+    for budget in BUDGETS:
+        limits = width_limits(networks, budget)
+        for emphasis in (0.0, *EMPHASES):
+            states = joint_states(sites, prior, limits, to_match, emphasis, None, rngs[3], None)
+            for sweep, matchings in enumerate(states, start=1):
+                for ridge, network in repaired(sites, matchings, to_fit):
+                    right = forward(network, data.test_inputs).argmax(axis=1) == data.test_labels
+                    rows.append(
+                        {
+                            "split": split, "depth": depth, "seed": seed, "budget": budget,
+                            "emphasis": emphasis, "joint_sweep": sweep, "ridge": ridge,
+                            "accuracy": float(100 * right.mean()),
+                            "agreement": agreement(network, to_check),
+                            "objective": sum(m.objective for m in matchings.values()),
+                        }
+                    )  # fmt: skip
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| networks | budget | best candidate | chosen by agreement | chosen by objective | "
+        "Spearman of agreement | of objective |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for split, depth, _ in SETS:
+        for budget in BUDGETS:
+            own = [
+                r for r in rows if (r["split"], r["depth"], r["budget"]) == (split, depth, budget)
+            ]
+            accuracy = [r["accuracy"] for r in own]
+            chosen = [max(own, key=lambda r, judge=judge: r[judge])["accuracy"] for judge in JUDGES]  # type: ignore[misc]
+            ranks = [spearmanr(accuracy, [r[judge] for r in own]).statistic for judge in JUDGES]
+            cells = [f"{split}, {depth} layers", f"{budget:g}x", f"{max(accuracy):.1f}"]
+            cells += [f"{value:.1f}" for value in chosen] + [f"{value:.2f}" for value in ranks]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=data_folder() / "deep-networks")
+    work = parser.parse_args().work
+    data = mnist()
+    rows = [row for name in SETS for row in candidates(data, *name, work)]
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
