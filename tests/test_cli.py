@@ -286,7 +286,7 @@ def test_frontier_shows_size_against_accuracy(
     status, text, _ = run(*arguments, "-o", tmp_path / "frontier.png", "--json")
     points = json.loads(text)
     assert status == 0
-    names = ["best site (site0)", "1", "no limit", "ensemble of 3"]
+    names = ["best site (site0)", "1x", "no limit", "ensemble of 3"]
     assert [point["name"] for point in points] == names
     assert points[0]["accuracy"] == 1
     assert points[1]["parameters"] < points[2]["parameters"]

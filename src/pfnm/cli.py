@@ -160,10 +160,11 @@ def fuse(
     elif not quiet:
         out.print(fusion_table(fusion))
         local = len(fusion.sites)
+        unsettled = method == "topdown" and not fusion.settled
         out.print(
             f"{output}: {fusion.network.parameters:,} parameters from {local} networks"
             + ("" if fusion.agreement is None else f", agreement {fusion.agreement:.0%}")
-            + ("" if fusion.settled else " (stopped before the matching settled)")
+            + (" (stopped before the matching settled)" if unsettled else "")
         )
         warning = verdict(fusion)
         if warning is not None:

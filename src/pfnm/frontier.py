@@ -57,7 +57,7 @@ def frontier(
         network = fusion.network
         points.append(
             Point(
-                "no limit" if budget is None else f"{budget:g}",
+                _named(budget),
                 ", ".join(map(str, network.widths.values())),
                 network.parameters,
                 fusion.agreement,
@@ -71,6 +71,12 @@ def frontier(
         whole = float((np.asarray(labels)[values.argmax(axis=1)] == targets).mean())
     total = sum(network.parameters for network in networks)
     return [*points, Point(f"ensemble of {len(networks)}", "", total, None, whole)]
+
+
+def _named(budget: float | int | None) -> str:
+    if budget is None:
+        return "no limit"
+    return f"{budget} units" if isinstance(budget, int) else f"{budget:g}x"
 
 
 def _best_site(

@@ -26,6 +26,7 @@ def draw_frontier(points: Sequence[Point], path: Path) -> None:
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
     except ImportError:
         raise PFNMError("a picture needs matplotlib; pip install 'pfnm[plot]'") from None
     measured = any(point.accuracy is not None for point in points)
@@ -49,9 +50,11 @@ def draw_frontier(points: Sequence[Point], path: Path) -> None:
         if measured:
             axes.plot(whole.parameters, height(whole), "D", color=ENSEMBLE, label=whole.name)
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_minor_formatter(EngFormatter(sep=""))
         axes.set_xlabel("parameters")
         axes.set_ylabel("accuracy (%)" if measured else "agreement with the sites on probes (%)")
         axes.margins(y=0.15)
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
         figure.savefig(path, dpi=150, metadata=None if path.suffix == ".png" else {"Date": None})
