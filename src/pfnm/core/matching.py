@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from pfnm.core.assign import FOUND, assign
+from pfnm.core.checks import checked_atoms, checked_precisions, checked_start
 from pfnm.core.errors import PFNMError, overflow_named
 from pfnm.core.network import Array, IntArray
 from pfnm.core.posterior import Part, Posterior, PriorPart
@@ -77,13 +78,13 @@ def match(
     """
     prior = Prior() if prior is None else prior
     rng = np.random.default_rng(0) if rng is None else rng
-    vectors = _checked_atoms(atoms)
+    vectors = checked_atoms(atoms)
     if width_limit is not None and width_limit < max(len(v) for v in vectors):
         raise PFNMError(
             f"a width limit of {width_limit} is below the widest site's "
             f"{max(len(v) for v in vectors)} units; give at least that"
         )
-    seen = _checked_precisions(precisions, vectors, prior)
+    seen = checked_precisions(precisions, vectors, prior)
     mean = np.full(vectors[0].shape[1], prior.prior_mean)
     if prior_mean is not None:
         try:
@@ -101,7 +102,7 @@ def match(
     if start is None:
         first = matcher.first_pass()
     else:
-        given = _checked_start(start, vectors)
+        given = checked_start(start, vectors)
         found = np.unique(np.concatenate(given)).size
         if width_limit is not None and found > width_limit:
             raise PFNMError(
@@ -300,58 +301,3 @@ def _parts(
     return [
         Part(vectors[:, c] * seen[c], seen[c][:1] if uniform else seen[c]) for c, uniform in columns
     ]
-
-
-def _checked_atoms(atoms: Sequence[ArrayLike]) -> list[Array]:
-    if len(atoms) == 0:
-        raise PFNMError("no sites: give at least one array (units, dimensions)")
-    vectors = [np.asarray(v, dtype=float) for v in atoms]
-    for j, v in enumerate(vectors):
-        if v.ndim != 2 or 0 in v.shape:
-            raise PFNMError(f"site {j}: atoms have shape {v.shape}, expected (units, dimensions)")
-        if v.shape[1] != vectors[0].shape[1]:
-            raise PFNMError(
-                f"site {j}: atoms have {v.shape[1]} dimensions, site 0 has {vectors[0].shape[1]}"
-            )
-        if not np.isfinite(v).all():
-            raise PFNMError(f"site {j}: atoms hold NaN or infinite values")
-    return vectors
-
-
-def _checked_precisions(
-    precisions: Sequence[ArrayLike] | None, vectors: Sequence[Array], prior: Prior
-) -> Array:
-    shape = (len(vectors), vectors[0].shape[1])
-    if precisions is None:
-        return np.broadcast_to(1 / prior.site_variances(shape[0])[:, None], shape)
-    if len(precisions) != shape[0]:
-        raise PFNMError(f"precisions of {len(precisions)} sites for {shape[0]} sites")
-    seen = np.empty(shape)
-    for j, p in enumerate(precisions):
-        try:
-            seen[j] = p
-        except ValueError:
-            raise PFNMError(
-                f"site {j}: precisions of shape {np.shape(p)}, expected one number or ({shape[1]},)"
-            ) from None
-    if not (np.isfinite(seen).all() and (seen >= 0).all()):
-        raise PFNMError("a precision is negative or not finite; 1 / variance is expected")
-    return seen
-
-
-def _checked_start(start: Sequence[ArrayLike], vectors: Sequence[Array]) -> list[IntArray]:
-    if len(start) != len(vectors):
-        raise PFNMError(
-            f"assignments of {len(start)} sites to start from, for {len(vectors)} sites"
-        )
-    assignments = [np.asarray(a, dtype=np.intp) for a in start]
-    for j, (assignment, v) in enumerate(zip(assignments, vectors, strict=True)):
-        if assignment.shape != (len(v),):
-            raise PFNMError(
-                f"site {j}: {assignment.size} assignments to start from, for {len(v)} units"
-            )
-        if assignment.min() < 0 or np.unique(assignment).size < assignment.size:
-            raise PFNMError(
-                f"site {j}: assignments to start from must be distinct and not negative"
-            )
-    return assignments
