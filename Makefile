@@ -25,7 +25,7 @@ bench: .venv/for-test
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/joint.py
 
-# The deep study, about an hour; an interrupted one goes on where it stopped, into results/deep.
+# The deep study (docs/deep.md); an interrupted one goes on where it stopped, into results/deep.
 study: .venv/for-test
 	$(BIN)/python studies/deep.py
 	$(BIN)/python studies/pair.py
