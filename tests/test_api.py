@@ -69,9 +69,8 @@ def test_class_counts_as_array_mapping_and_files_agree(
 
 
 def test_a_round_starts_from_the_assignments_before(site_files: list[Path]) -> None:
-    first = pfnm.fuse(site_files)
-    again = pfnm.fuse(site_files, start=first.assignments)
-    assert again.widths == first.widths
+    first = pfnm.fuse(site_files, method="topdown")
+    again = pfnm.fuse(site_files, method="topdown", start=first.assignments)
     assert again.objective == pytest.approx(first.objective)
     parts = [first.site_part(j) for j in range(3)]
     assert [part.widths["hidden1"] for part in parts] == [5, 6, 7]

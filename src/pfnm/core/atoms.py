@@ -16,7 +16,6 @@ from pfnm.core.sites import Sites
 Assignments = Mapping[str, Sequence[IntArray]]
 
 PULL = 0.01  # of the prior (mean zero) on an observed mean, in sites: next to nothing
-OUTPUT_PULL = 1.0  # the same on what leads into an output, in all that was seen of the class
 
 
 def group_atoms(
@@ -80,18 +79,16 @@ def posterior_mean(sites: Sites, assignments: Assignments, prior: Prior) -> Netw
 def observed_mean(sites: Sites, assignments: Assignments) -> Network:
     """The mean of what was observed: an entry counts for the sites that have both of its ends.
 
-    What leads into an output counts the more, the larger the share of the class that its sites have
-    seen: a unit of all sites with its mean, one of few sites in proportion to their share.
+    What leads into an output is the sum over the sites, each by its share of what all have seen of
+    the class: the fused outputs are then the class-weighted sum of the sites'.
     """
     equal = np.ones(len(sites.networks))
-    seen = sites.output_weights.sum(axis=0)
-    shared = replace(sites, output_weights=sites.output_weights / seen)
+    shared = replace(sites, output_weights=sites.class_shares)
     tensors = {}
     for name, axes in sites.networks[0].graph.axes.items():
         total, weight = _sums(shared, name, assignments, equal, counted=list(assignments))
         outward = any(axis.space == OUTPUT for axis in axes)
-        pull = OUTPUT_PULL if outward else PULL
-        tensors[name] = total * ((1 + pull) if outward else 1) / (pull + weight)
+        tensors[name] = total if outward else total / (PULL + weight)
     return with_tensors(sites, tensors)
 
 
@@ -121,6 +118,15 @@ def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:
     dtype = np.result_type(*(network.dtype for network in sites.networks))
     own = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
     return replace(sites.networks[0], tensors=own, name="global", metadata={})
+
+
+def part_of(network: Network, units: Mapping[str, IntArray]) -> Network:
+    """The network cut down to the given units of each group, in the given order."""
+    tensors = {
+        name: np.ascontiguousarray(tensor[index_of(network, name, units)])
+        for name, tensor in network.tensors.items()
+    }
+    return replace(network, tensors=tensors)
 
 
 def _prior_mean(axes: Sequence[Axis], prior: Prior) -> float:

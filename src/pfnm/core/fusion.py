@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.atoms import Assignments, group_atoms, index_of, posterior_mean
+from pfnm.core.atoms import Assignments, group_atoms, part_of, posterior_mean
 from pfnm.core.errors import overflow_named
 from pfnm.core.matching import Matching, Sweep, match
 from pfnm.core.network import IntArray, Network
@@ -46,11 +46,7 @@ class Fusion:
     def site_part(self, site: int) -> Network:
         """The global network cut down to the units of one site, in that site's order."""
         mine = {group: assignments[site] for group, assignments in self.assignments.items()}
-        tensors = {
-            name: np.ascontiguousarray(tensor[index_of(self.network, name, mine)])
-            for name, tensor in self.network.tensors.items()
-        }
-        return replace(self.network, tensors=tensors, name=self.sites[site], metadata={})
+        return replace(part_of(self.network, mine), name=self.sites[site], metadata={})
 
 
 @overflow_named()

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pfnm.core.atoms import Assignments, group_atoms, observed_mean, with_tensors
+from pfnm.core.atoms import Assignments, group_atoms, observed_mean, part_of, with_tensors
 from pfnm.core.errors import overflow_named
 from pfnm.core.fusion import Fusion, fusion_of
 from pfnm.core.matching import Matching, match
 from pfnm.core.mlp import ACTIVATIONS, layers
-from pfnm.core.network import Network, Tensor
+from pfnm.core.network import IntArray, Network, Tensor
 from pfnm.core.prior import Prior
 from pfnm.core.probes import CHECK_PROBES, Probing, agreement, probe
 from pfnm.core.refit import refit, repair_norms
@@ -57,8 +57,18 @@ def fuse_joint(
     """Match all groups jointly, several times over, and keep the fusion the sites agree with most.
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
-    the same sites, from which every group then starts.
+    the same sites, from which every group then starts. The order in which a site lists its units
+    does not matter: they are sorted before all else, so that even ties fall the same way.
     """
+    orders = [unit_order(network) for network in sites.networks]
+    sites = replace(
+        sites, networks=[part_of(*pair) for pair in zip(sites.networks, orders, strict=True)]
+    )
+    if start is not None:
+        start = {
+            group: [own[order[group]] for own, order in zip(start[group], orders, strict=True)]
+            for group in start
+        }
     match_rng, fit_rng, check_rng, order_rng = rng.spawn(4)
     to_match = probe(sites, MATCH_PROBES, match_rng)
     to_fit = probe(sites, FIT_PROBES, fit_rng)
@@ -76,12 +86,30 @@ def fuse_joint(
                     best = share, network, matchings
     assert best is not None
     share, network, chosen = best
+    fusion = fusion_of(sites, network, chosen, prior)
     return replace(
-        fusion_of(sites, network, chosen, prior),
+        fusion,
+        assignments={
+            group: tuple(
+                own[np.argsort(order[group])] for own, order in zip(found, orders, strict=True)
+            )
+            for group, found in fusion.assignments.items()
+        },
         agreement=share,
         site_agreement=max(agreement(site, to_check) for site in sites.networks),
         candidates=tuple(tried),
     )
+
+
+def unit_order(network: Network) -> dict[str, IntArray]:
+    """An order of each group's units that does not depend on how they are listed: by norm."""
+    squares = {group: np.zeros(width) for group, width in network.widths.items()}
+    for name, axes in network.graph.axes.items():
+        for dimension, axis in enumerate(axes):
+            if axis.space in squares:
+                entries = np.moveaxis(np.square(network.tensors[name], dtype=float), dimension, 0)
+                squares[axis.space] += entries.reshape(len(squares[axis.space]), -1).sum(axis=1)
+    return {group: np.argsort(values, kind="stable") for group, values in squares.items()}
 
 
 def joint_states(

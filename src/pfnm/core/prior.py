@@ -113,7 +113,8 @@ class Prior:
         scales = {}
         for group in networks[0].graph.groups:
             variances = [_weight_variance(network, group) for network in networks]
-            scales[group] = max(float(np.mean(variances)), SMALLEST)
+            # In single precision: the order in which a network lists its units must not show.
+            scales[group] = max(float(np.float32(np.mean(variances))), SMALLEST)
         return cls(
             prior_variance=PRIOR_TO_SITE * spread,
             site_variance=spread,

@@ -38,12 +38,8 @@ class Probing:
 
 
 def atom_probes(networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
-    """Probes (count, inputs): sums of weight vectors, negative parts cut, scaled to maximum 1.
-
-    Vectors are drawn by the rank of their norm at their site, so that the order of its units does
-    not matter.
-    """
-    atoms = np.concatenate([_by_norm(layers(network)[0].weight.T) for network in networks])
+    """Probes (count, inputs): sums of weight vectors, negative parts cut, scaled to maximum 1."""
+    atoms = np.concatenate([layers(network)[0].weight.T for network in networks])
     number = rng.integers(1, MOST_ATOMS + 1, size=count)
     probes = np.zeros((count, atoms.shape[1]), dtype=np.float32)
     for k in range(MOST_ATOMS):
@@ -53,10 +49,6 @@ def atom_probes(networks: Sequence[Network], count: int, rng: np.random.Generato
     np.maximum(probes, 0, out=probes)
     largest = probes.max(axis=1, keepdims=True)
     return probes / np.where(largest > 0, largest, 1)
-
-
-def _by_norm(vectors: Tensor) -> Tensor:
-    return vectors[np.argsort(np.linalg.norm(vectors.astype(float), axis=1), kind="stable")]
 
 
 def noise_probes(like: Tensor, rng: np.random.Generator) -> Tensor:
@@ -82,7 +74,7 @@ def probe(
         [np.ascontiguousarray(values.T, dtype=np.float32) for values in preactivations(n, inputs)]
         for n in sites.networks
     ]
-    shares = class_shares(sites)
+    shares = sites.class_shares
     outputs = np.array(
         [_answers(n, own[-1]) for n, own in zip(sites.networks, responses, strict=True)]
     )
@@ -93,12 +85,6 @@ def probe(
     else:
         trust = np.tile(sites.weights[:, None], (1, count))
     return Probing(inputs, responses, answer, trust / trust.sum(axis=0))
-
-
-def class_shares(sites: Sites) -> Array:
-    """How much each site counts for each output, (J, K), summing to 1 over the sites."""
-    result: Array = sites.output_weights / sites.output_weights.sum(axis=0)
-    return result
 
 
 def is_classifier(network: Network) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import log_softmax
 
 from pfnm.core.atoms import Assignments, width_of
 from pfnm.core.mlp import ACTIVATIONS, Layer, layers
 from pfnm.core.network import Array, IntArray, Network, Tensor
-from pfnm.core.probes import Probing, class_shares, is_classifier
+from pfnm.core.probes import Probing, is_classifier
 from pfnm.core.sites import Sites
 
 TINY = 1e-12  # instead of a zero norm or a zero trust
@@ -68,14 +69,20 @@ def refit(
 
 
 def _wanted(sites: Sites, probing: Probing, depth: int, own: Sequence[IntArray] | None) -> Tensor:
-    """The members' mean values before activation, (global units, probes); all sites' at the top."""
-    trust = probing.trust.astype(np.float32)
+    """What a layer should give before activation: the mean of its members' values on each probe.
+
+    At the top: the sites' log probabilities (or plain outputs), each by its share of the class.
+    """
     outputs = [response[depth] for response in probing.responses]
     if own is None:
-        weights = trust[:, None, :]
-        if not is_classifier(sites.networks[0]):
-            weights = class_shares(sites).astype(np.float32)[:, :, None]
-        return np.asarray(sum(w * values for w, values in zip(weights, outputs, strict=True)))
+        classes = is_classifier(sites.networks[0])
+        if classes:
+            outputs = [log_softmax(values, axis=0) for values in outputs]
+        shares = sites.class_shares.astype(np.float32)[:, :, None]
+        wanted = np.asarray(sum(w * values for w, values in zip(shares, outputs, strict=True)))
+        # What a probability does not see, a constant added to all outputs, is not fitted.
+        return wanted - wanted.mean(axis=0) if classes else wanted
+    trust = probing.trust.astype(np.float32)
     total = np.zeros((width_of(own), trust.shape[1]), dtype=np.float32)
     weight = np.full_like(total, TINY)
     for t, values, assignment in zip(trust, outputs, own, strict=True):

@@ -25,6 +25,12 @@ class Sites:
     output_weights: Array
     """(J, K): on what leads into output k; a class a site does not know counts nothing."""
 
+    @property
+    def class_shares(self) -> Array:
+        """How much each site counts for each output, (J, K), summing to 1 over the sites."""
+        shares: Array = self.output_weights / self.output_weights.sum(axis=0)
+        return shares
+
     def weights_of(self, name: str, site: int) -> Array:
         """How much a tensor's entries count, in a shape that broadcasts to the tensor's."""
         axes = self.networks[site].graph.axes[name]
