@@ -14,7 +14,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.network import Array, Network
 from pfnm.core.probes import CHECK_PROBES, agreement, probe
-from pfnm.core.sites import comparable
+from pfnm.core.sites import Sites, comparable
 from pfnm.evaluate import evaluate
 from pfnm.federated.baselines import ensemble
 
@@ -40,19 +40,20 @@ def frontier(
     *,
     budgets: Sequence[float | int | None] = BUDGETS,
     class_counts: Any = None,
+    site_weights: Any = None,
     examples: tuple[Array, NDArray[Any]] | None = None,
     on_step: Callable[[], None] | None = None,
     **options: Any,
 ) -> list[Point]:
     """Fusions at several budgets, and beside them the best single site and the ensemble of all.
 
+    Class counts and site weights count for the ensemble as they do for the fusions.
+
     examples: inputs and labels to measure accuracy on; without them only agreement is told.
     """
-    fusions = [
-        fuse(networks, budget=budget, class_counts=class_counts, on_step=on_step, **options)
-        for budget in budgets
-    ]
-    points = [_best_site(networks, class_counts, examples)]
+    known = {"class_counts": class_counts, "site_weights": site_weights}
+    fusions = [fuse(networks, budget=b, on_step=on_step, **known, **options) for b in budgets]
+    points = [_best_site(comparable(networks, **known), examples)]
     for budget, fusion in zip(budgets, fusions, strict=True):
         network = fusion.network
         points.append(
@@ -67,7 +68,7 @@ def frontier(
     whole = None
     if examples is not None:
         inputs, targets = examples
-        values, labels = ensemble(networks, inputs)
+        values, labels = ensemble(networks, inputs, **known)
         whole = float((np.asarray(labels)[values.argmax(axis=1)] == targets).mean())
     total = sum(network.parameters for network in networks)
     return [*points, Point(f"ensemble of {len(networks)}", "", total, None, whole)]
@@ -79,12 +80,7 @@ def _named(budget: float | int | None) -> str:
     return f"{budget} units" if isinstance(budget, int) else f"{budget:g}x"
 
 
-def _best_site(
-    networks: Sequence[Network],
-    class_counts: Any,
-    examples: tuple[Array, NDArray[Any]] | None,
-) -> Point:
-    sites = comparable(networks, class_counts)
+def _best_site(sites: Sites, examples: tuple[Array, NDArray[Any]] | None) -> Point:
     probing = probe(sites, CHECK_PROBES, np.random.default_rng(0), with_noise=True)
     shares = [agreement(site, probing) for site in sites.networks]
     values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]

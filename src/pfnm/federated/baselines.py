@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import probabilities
-from pfnm.core.network import Array, Network
+from pfnm.core.network import OUTPUT, Array, Label, Network
 from pfnm.core.sites import comparable
 
 
@@ -37,15 +38,21 @@ def naive_average(networks: Sequence[Network]) -> Network:
     return replace(sites[0], tensors=tensors, name="average", metadata={})
 
 
-def ensemble(networks: Sequence[Network], inputs: Array) -> tuple[Array, tuple[object, ...]]:
+def ensemble(
+    networks: Sequence[Network],
+    inputs: Array,
+    class_counts: ArrayLike | None = None,
+    site_weights: ArrayLike | None = None,
+) -> tuple[Array, tuple[Label, ...]]:
     """The mean of the sites' probabilities (examples, classes), and the classes' labels.
 
-    A class that a site does not know has probability zero there.
+    With class counts, a site counts for a class as far as it has seen it. A class that a site does
+    not know is left to those that do.
     """
-    aligned = comparable(networks).networks[0]
-    labels: tuple[object, ...] = aligned.labels or tuple(range(aligned.sizes["output"]))
+    sites = comparable(networks, class_counts, site_weights)
+    labels = sites.networks[0].labels or tuple(range(sites.networks[0].sizes[OUTPUT]))
     total = np.zeros((len(inputs), len(labels)))
-    for network in networks:
-        own = network.labels or tuple(range(network.sizes["output"]))
-        total[:, [labels.index(label) for label in own]] += probabilities(network, inputs)
-    return total / len(networks), labels
+    for network, shares in zip(networks, sites.class_shares, strict=True):
+        own = [labels.index(label) for label in network.labels or labels]
+        total[:, own] += shares[own] * probabilities(network, inputs)
+    return total, labels
