@@ -21,7 +21,7 @@ from pfnm.core.mlp import forward
 from pfnm.core.prior import Prior
 from pfnm.core.probes import CHECK_PROBES, agreement, probe
 from pfnm.core.sites import comparable
-from pfnm.federated.data import Data, data_folder, mnist
+from pfnm.federated.data import Data, data_folder, load_data
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "choosing.jsonl"
 SETS = [(split, depth, 0) for split in ("even", "dirichlet") for depth in (3, 6)]
@@ -82,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=data_folder() / "deep-networks")
     work = parser.parse_args().work
-    data = mnist()
+    data = load_data("mnist")
     rows = [row for name in SETS for row in candidates(data, *name, work)]
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text("".join(json.dumps(row) + "\n" for row in rows))

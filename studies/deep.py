@@ -22,7 +22,7 @@ import pfnm
 from pfnm.core.mlp import forward, probabilities
 from pfnm.core.network import Array, Network
 from pfnm.federated.baselines import naive_average
-from pfnm.federated.data import Data, data_folder, mnist
+from pfnm.federated.data import Data, data_folder, load_data
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep"
 DEPTHS = (3, 6, 1, 2, 4)
@@ -86,7 +86,7 @@ def run(work: Path, seeds: Sequence[int]) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / "rows.jsonl"
     done = {(r["split"], r["depth"], r["seed"], r["method"]) for r in rows()}
-    data = mnist()
+    data = load_data("mnist")
     with path.open("a") as file:
         for seed in seeds:
             for depth in DEPTHS:

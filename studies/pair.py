@@ -15,7 +15,7 @@ import numpy as np
 import pfnm
 from pfnm.core.mlp import forward
 from pfnm.core.network import Network
-from pfnm.federated.data import data_folder, mnist
+from pfnm.federated.data import data_folder, load_data
 from pfnm.federated.training import Recipe, initial_network, train_sites
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "pair.jsonl"
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=data_folder() / "deep-networks")
     work = parser.parse_args().work
-    data = mnist()
+    data = load_data("mnist")
     x, y = data.test_inputs, data.test_labels
 
     def accuracy(network: Network) -> float:

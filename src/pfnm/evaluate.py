@@ -51,7 +51,8 @@ def evaluate(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures
     if _is_binary(network) or (network.output == "sigmoid" and targets.ndim == 2):
         return _sigmoids(network, inputs, targets)
     several = network.sizes[OUTPUT] > 1
-    if network.output != "identity" or network.labels is not None or (several and whole):
+    logits = network.output == "identity" and (network.labels is not None or (several and whole))
+    if network.output in ("softmax", "sigmoid") or logits:
         return _classes(network, inputs, targets)
     return _regression(network, inputs, targets)
 

@@ -82,7 +82,7 @@ def _named(budget: float | int | None) -> str:
 
 def _best_site(sites: Sites, examples: tuple[Array, NDArray[Any]] | None) -> Point:
     probing = probe(sites, CHECK_PROBES, np.random.default_rng(0), with_noise=True)
-    shares = [agreement(site, probing) for site in sites.networks]
+    shares = [max(0.0, agreement(site, probing)) for site in sites.networks]
     values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]
     best = int(np.argmax(values))
     network = sites.networks[best]

@@ -15,13 +15,13 @@ import pfnm
 from pfnm.core.atoms import group_atoms, observed_mean, part_of, with_tensors
 from pfnm.core.budget import limits_by_parameters, parameters, width_limits
 from pfnm.core.errors import PFNMError
-from pfnm.core.joint import contributions, fuse_joint, joint_states
+from pfnm.core.joint import centred, contributions, fuse_joint, joint_states
 from pfnm.core.matching import match
 from pfnm.core.mlp import forward, layers
 from pfnm.core.network import IntArray, Network
 from pfnm.core.prior import Prior
 from pfnm.core.probes import agreement, atom_probes, probe
-from pfnm.core.refit import refit, repair_norms
+from pfnm.core.refit import TINY, refit, repair_norms, wanted_values
 from pfnm.core.sites import comparable
 
 QUICK = settings(
@@ -172,11 +172,11 @@ def test_the_mean_counts_the_sites_that_have_both_ends_by_hand() -> None:
     first, second, _ = layers(mean)
     local = [layers(network) for network in networks]
     np.testing.assert_allclose(
-        first.weight, (local[0][0].weight + local[1][0].weight) / 2.01, rtol=1e-9
+        first.weight, (local[0][0].weight + local[1][0].weight) / 2, rtol=1e-9
     )
     # Unit 0 below is both sites', the units above are one site's each: nothing is halved.
     np.testing.assert_allclose(
-        second.weight[0], [local[j][1].weight[0, 0] / 1.01 for j in range(2)], rtol=1e-9
+        second.weight[0], [local[j][1].weight[0, 0] for j in range(2)], rtol=1e-9
     )
 
 
@@ -247,4 +247,84 @@ def test_a_start_wider_than_the_budget_is_refused() -> None:
     again = fuse_joint(
         sites, prior=Prior.fit(networks), rng=np.random.default_rng(0), start=wide.assignments
     )
-    assert again.widths["hidden1"] <= wide.widths["hidden1"] + 5
+    assert again.widths["hidden1"] <= wide.widths["hidden1"]
+
+
+def test_a_unit_of_one_site_should_do_what_it_does_there_however_little_it_is_trusted() -> None:
+    networks = [replace(random_network(j, (6, 5, 5, 2))) for j in range(2)]
+    sites = comparable(networks, [[10, 0], [0, 10]])
+    probing = probe(sites, 60, np.random.default_rng(0))
+    probing = replace(probing, trust=np.array([np.full(60, 1e-30), np.ones(60)]))
+    own = [np.arange(5), np.arange(5, 10)]
+    wanted = wanted_values(sites, probing, 1, own)
+    np.testing.assert_allclose(wanted[:5], probing.responses[0][1], rtol=1e-5)
+
+
+def test_sites_may_be_certain_of_what_only_the_others_have_seen() -> None:
+    networks = []
+    for j in range(2):
+        network = random_network(j, (6, 5, 2))
+        networks.append(replace(network, tensors={n: 10 * t for n, t in network.tensors.items()}))
+    fusion = pfnm.fuse(networks, class_counts=[[10, 0], [0, 10]])
+    assert fusion.agreement is not None
+    assert np.isfinite(fusion.agreement)
+
+
+def shifted(network: Network, constant: float) -> Network:
+    """The same classifier: a constant added to all of its outputs."""
+    name = layers(network)[-1].bias_name
+    assert name is not None
+    return replace(network, tensors={**network.tensors, name: network.tensors[name] + constant})
+
+
+@pytest.mark.parametrize("labels", [("abc", "abc"), ("ab", "cd"), ("abc", "bcd")])
+def test_a_constant_added_to_all_outputs_of_a_site_changes_no_prediction(
+    labels: tuple[str, str],
+) -> None:
+    networks = [
+        replace(random_network(j, (6, 9, len(own))), labels=tuple(own))
+        for j, own in enumerate(labels)
+    ]
+    inputs = np.random.default_rng(0).normal(size=(200, 6))
+
+    def answers(constant: float) -> np.ndarray:
+        sites = comparable([shifted(networks[0], constant), networks[1]])
+        sites = replace(sites, networks=list(map(centred, sites.networks, sites.known)))
+        assignments = {"hidden1": (np.arange(9), np.arange(9))}
+        probing = probe(sites, 300, np.random.default_rng(0))
+        mean = observed_mean(sites, assignments)
+        return forward(with_tensors(sites, refit(sites, assignments, mean, probing, TINY)), inputs)
+
+    np.testing.assert_allclose(answers(20.0), answers(0.0), rtol=1e-3, atol=1e-3)
+
+
+def test_several_values_of_a_regression_stay_values() -> None:
+    networks = [
+        replace(shifted(random_network(j, (6, 9, 9, 2)), 20.0), output="values") for j in range(4)
+    ]
+    inputs = np.random.default_rng(0).uniform(size=(50, 6))
+    mean = np.mean([forward(network, inputs) for network in networks], axis=0)
+    fused = forward(pfnm.fuse(networks).network, inputs)
+    assert np.abs(fused - mean).mean() < 3
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"other": []}, "name the groups other, expected hidden1"),
+        ({"hidden1": [[0, 1, 2, 3, 4]]}, "assignments of 1 sites"),
+        ({"hidden1": [[0, 1], [0, 1, 2, 3, 4]]}, "2 assignments to start from, for 5 units"),
+    ],
+)
+def test_a_bad_start_is_told(start: dict[str, list[list[int]]], message: str) -> None:
+    with pytest.raises(PFNMError, match=message):
+        pfnm.fuse([random_network(0), random_network(1)], start=start)  # type: ignore[arg-type]
+
+
+def test_half_precision() -> None:
+    network = random_network(0, (784, 100, 10))
+    half = replace(network, tensors={n: t.astype(np.float16) for n, t in network.tensors.items()})
+    fusion = pfnm.fuse([half, replace(half, name="other")], budget=1.0)
+    inputs = np.random.default_rng(0).uniform(size=(50, 784))
+    same = forward(fusion.network, inputs).argmax(axis=1) == forward(half, inputs).argmax(axis=1)
+    assert same.mean() > 0.9

@@ -75,7 +75,7 @@ def test_regressors_there_and_back(outputs: int) -> None:
     target = INPUTS[:, 0] if outputs == 1 else INPUTS[:, :2]
     before = fitted(MLPRegressor, target, activation="tanh")
     network = from_estimator(before)
-    assert (network.output, network.labels) == ("identity", None)
+    assert (network.output, network.labels) == ("values", None)
     expected = before.predict(INPUTS)
     np.testing.assert_allclose(forward(network, INPUTS).reshape(expected.shape), expected)
     after = to_estimator(network)

@@ -15,8 +15,6 @@ from pfnm.core.sites import Sites
 
 Assignments = Mapping[str, Sequence[IntArray]]
 
-PULL = 0.01  # of the prior (mean zero) on an observed mean, in sites: next to nothing
-
 
 def group_atoms(
     sites: Sites, group: str, matched: Assignments, prior: Prior
@@ -88,7 +86,7 @@ def observed_mean(sites: Sites, assignments: Assignments) -> Network:
     for name, axes in sites.networks[0].graph.axes.items():
         total, weight = _sums(shared, name, assignments, equal, counted=list(assignments))
         outward = any(axis.space == OUTPUT for axis in axes)
-        tensors[name] = total if outward else total / (PULL + weight)
+        tensors[name] = total if outward else total / np.where(weight > 0, weight, 1)
     return with_tensors(sites, tensors)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from numbers import Integral
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
@@ -19,11 +21,11 @@ def width_limits(networks: Sequence[Network], budget: float | int | None) -> dic
     """
     if budget is None:
         return None
-    if isinstance(budget, bool) or not budget > 0:
+    if isinstance(budget, bool) or not 0 < budget < inf:
         raise PFNMError(f"budget is {budget}, expected a positive factor or number of units")
     limits = {}
     for group, widest in widest_sites(networks).items():
-        limits[group] = budget if isinstance(budget, int) else _scaled(widest, budget)
+        limits[group] = int(budget) if isinstance(budget, Integral) else _scaled(widest, budget)
         if limits[group] < widest:
             raise PFNMError(
                 f"a budget of {budget} is below the widest site's {widest} units in {group}; give "

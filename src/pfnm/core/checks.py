@@ -51,17 +51,15 @@ def checked_precisions(
     return seen
 
 
-def checked_start(start: Sequence[ArrayLike], vectors: Sequence[Array]) -> list[IntArray]:
+def checked_start(start: Sequence[ArrayLike], widths: Sequence[int]) -> list[IntArray]:
     """Assignments to start from, one array a site."""
-    if len(start) != len(vectors):
-        raise PFNMError(
-            f"assignments of {len(start)} sites to start from, for {len(vectors)} sites"
-        )
+    if len(start) != len(widths):
+        raise PFNMError(f"assignments of {len(start)} sites to start from, for {len(widths)} sites")
     assignments = [np.asarray(a, dtype=np.intp) for a in start]
-    for j, (assignment, v) in enumerate(zip(assignments, vectors, strict=True)):
-        if assignment.shape != (len(v),):
+    for j, (assignment, width) in enumerate(zip(assignments, widths, strict=True)):
+        if assignment.shape != (width,):
             raise PFNMError(
-                f"site {j}: {assignment.size} assignments to start from, for {len(v)} units"
+                f"site {j}: {assignment.size} assignments to start from, for {width} units"
             )
         if assignment.min() < 0 or np.unique(assignment).size < assignment.size:
             raise PFNMError(

@@ -8,19 +8,20 @@ inputs are shared by all sites; then sweeps over the groups, both sides known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pfnm.core.atoms import Assignments, group_atoms, observed_mean, part_of, with_tensors
-from pfnm.core.errors import overflow_named
+from pfnm.core.checks import checked_start
+from pfnm.core.errors import PFNMError, overflow_named
 from pfnm.core.fusion import Fusion, fusion_of
 from pfnm.core.matching import Matching, match
 from pfnm.core.mlp import ACTIVATIONS, layers
-from pfnm.core.network import IntArray, Network, Tensor
+from pfnm.core.network import OUTPUT, BoolArray, IntArray, Network, Tensor
 from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, Probing, agreement, probe
+from pfnm.core.probes import CHECK_PROBES, Probing, agreement, is_classifier, probe
 from pfnm.core.refit import refit, repair_norms
 from pfnm.core.sites import Sites
 
@@ -58,17 +59,19 @@ def fuse_joint(
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
     the same sites, from which every group then starts. The order in which a site lists its units
-    does not matter: they are sorted before all else, so that even ties fall the same way.
+    does not matter: they are sorted by their norm before all else, so that even ties fall the same
+    way (of units with the very same norm the one listed first comes first).
     """
     orders = [unit_order(network) for network in sites.networks]
     sites = replace(
-        sites, networks=[part_of(*pair) for pair in zip(sites.networks, orders, strict=True)]
+        sites,
+        networks=[
+            part_of(centred(network, known), order)
+            for network, known, order in zip(sites.networks, sites.known, orders, strict=True)
+        ],
     )
     if start is not None:
-        start = {
-            group: [own[order[group]] for own, order in zip(start[group], orders, strict=True)]
-            for group in start
-        }
+        start = _in_order(start, orders)
     match_rng, fit_rng, check_rng, order_rng = rng.spawn(4)
     to_match = probe(sites, MATCH_PROBES, match_rng)
     to_fit = probe(sites, FIT_PROBES, fit_rng)
@@ -95,8 +98,8 @@ def fuse_joint(
             )
             for group, found in fusion.assignments.items()
         },
-        agreement=share,
-        site_agreement=max(agreement(site, to_check) for site in sites.networks),
+        agreement=max(share, 0.0),
+        site_agreement=max(0.0, *(agreement(site, to_check) for site in sites.networks)),
         candidates=tuple(tried),
     )
 
@@ -110,6 +113,36 @@ def unit_order(network: Network) -> dict[str, IntArray]:
                 entries = np.moveaxis(np.square(network.tensors[name], dtype=float), dimension, 0)
                 squares[axis.space] += entries.reshape(len(squares[axis.space]), -1).sum(axis=1)
     return {group: np.argsort(values, kind="stable") for group, values in squares.items()}
+
+
+def centred(network: Network, known: BoolArray) -> Network:
+    """A classifier that lacks some classes, its outputs shifted to mean zero over those it knows.
+
+    A constant added to all of them says nothing, but would beside another site's.
+    """
+    if known.all() or not is_classifier(network):
+        return network
+    tensors = dict(network.tensors)
+    for name, axes in network.graph.axes.items():
+        if axes[-1].space == OUTPUT or axes[0].space == OUTPUT:
+            rows = np.moveaxis(tensors[name].copy(), [a.space for a in axes].index(OUTPUT), 0)
+            rows[known] -= rows[known].mean(axis=0)
+            tensors[name] = np.moveaxis(rows, 0, [a.space for a in axes].index(OUTPUT))
+    return replace(network, tensors=tensors)
+
+
+def _in_order(start: Assignments, orders: Sequence[Mapping[str, IntArray]]) -> Assignments:
+    """Assignments to start from, checked, for units in another order."""
+    if set(start) != set(orders[0]):
+        raise PFNMError(
+            f"assignments to start from name the groups {', '.join(start)}, expected "
+            f"{', '.join(orders[0])}"
+        )
+    result = {}
+    for group, given in start.items():
+        found = checked_start(given, [order[group].size for order in orders])
+        result[group] = [own[order[group]] for own, order in zip(found, orders, strict=True)]
+    return result
 
 
 def joint_states(
@@ -165,7 +198,9 @@ def contributions(sites: Sites, probing: Probing, depth: int, emphasis: float) -
         below, above = stack[depth].weight, stack[depth + 1].weight
         norms = np.linalg.norm(above.astype(float), axis=1)
         result.append(np.asarray(activation(responses[depth])) * norms[:, None])
-        weights.append(below.var() * below.shape[0] + above.var() * above.shape[1])
+        weights.append(
+            below.var(dtype=float) * below.shape[0] + above.var(dtype=float) * above.shape[1]
+        )
     spread = float(np.mean([values.var() for values in result])) * len(probing.inputs)
     scale = np.sqrt(emphasis * np.mean(weights) / spread) if spread > 0 else 0.0
     return [values * scale for values in result]

@@ -102,7 +102,7 @@ def match(
     if start is None:
         first = matcher.first_pass()
     else:
-        given = checked_start(start, vectors)
+        given = checked_start(start, [len(v) for v in vectors])
         found = np.unique(np.concatenate(given)).size
         if width_limit is not None and found > width_limit:
             raise PFNMError(

@@ -27,6 +27,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 OUTPUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
+    "values": lambda x: x,
     "softmax": lambda x: softmax(x, axis=1),
     "sigmoid": expit,
 }

@@ -74,7 +74,8 @@ class UnitGraph:
 class Network:
     """Named tensors, their unit graph, and what is needed to run and read the network.
 
-    `output` is the function after the last layer: "identity", "softmax" or "sigmoid". `labels` are
+    `output` is the function after the last layer: "softmax", "sigmoid", "identity" (logits, or a
+    regression), or "values" (a regression, known to be one). `labels` are
     the names of the outputs (classes), where they are known. `name` is the site's.
     """
 

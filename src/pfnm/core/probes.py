@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from pfnm.core.mlp import forward, layers, preactivations
 from pfnm.core.network import OUTPUT, Array, Network, Tensor
@@ -19,6 +19,7 @@ from pfnm.core.sites import Sites
 
 MOST_ATOMS = 4  # weight vectors in one probe
 CHECK_PROBES = 2000  # to judge a network by: agreement is then known to about a point
+IMPOSSIBLE = -1e9  # the output for a class that a site does not know
 MOST_RESPONSES = 40_000_000  # numbers kept of the sites' responses: 160 MB
 
 
@@ -65,7 +66,7 @@ def probe(
 
     With noise, every second probe is one: a fusion fitted to atom probes is judged the more fairly.
     """
-    units = sum(sum(network.sizes.values()) for network in sites.networks)
+    units = sum(sum(n.widths.values()) + n.sizes[OUTPUT] for n in sites.networks)
     count = max(2, min(count, MOST_RESPONSES // units))
     inputs = atom_probes(sites.networks, count, rng)
     if with_noise:
@@ -75,21 +76,23 @@ def probe(
         for n in sites.networks
     ]
     shares = sites.class_shares
-    outputs = np.array(
-        [_answers(n, own[-1]) for n, own in zip(sites.networks, responses, strict=True)]
-    )
-    answer = np.einsum("jk,jkn->kn", shares, outputs)
     if is_classifier(sites.networks[0]):
-        answer /= answer.sum(axis=0)
+        for own, known in zip(responses, sites.known, strict=True):
+            own[-1][~known] = IMPOSSIBLE
+        # In logarithms: sites may each be certain of what only the others have seen.
+        logs = np.array([log_softmax(own[-1].astype(float), axis=0) for own in responses])
+        answer = softmax(logsumexp(logs, axis=0, b=shares[:, :, None]), axis=0)
         trust = shares @ answer
     else:
+        outputs = [_answers(n, own[-1]) for n, own in zip(sites.networks, responses, strict=True)]
+        answer = np.einsum("jk,jkn->kn", shares, np.array(outputs))
         trust = np.tile(sites.weights[:, None], (1, count))
     return Probing(inputs, responses, answer, trust / trust.sum(axis=0))
 
 
 def is_classifier(network: Network) -> bool:
     """Whether the outputs exclude each other, so that the largest is the answer."""
-    return network.sizes[OUTPUT] > 1 and network.output != "sigmoid"
+    return network.sizes[OUTPUT] > 1 and network.output not in ("sigmoid", "values")
 
 
 def _answers(network: Network, outputs: Tensor) -> Tensor:
@@ -105,7 +108,7 @@ def agreement(network: Network, probing: Probing) -> float:
 
     Of a classifier, on the half of the probes of which the ensemble is surest, classes counting
     alike. Of outputs that do not exclude each other: the share of the ensemble's variation that it
-    explains.
+    explains, which is below zero where a constant would do better.
     """
     values = _answers(network, forward(network, probing.inputs).T)
     wanted = probing.answer
@@ -118,4 +121,4 @@ def agreement(network: Network, probing: Probing) -> float:
         shares = np.bincount(answers, weights=same)[counts > 0] / counts[counts > 0]
         return float(shares.mean())
     spread = ((wanted - wanted.mean(axis=1, keepdims=True)) ** 2).sum()
-    return max(0.0, float(1 - ((values - wanted) ** 2).sum() / spread)) if spread > 0 else 0.0
+    return float(1 - ((values - wanted) ** 2).sum() / spread) if spread > 0 else 0.0

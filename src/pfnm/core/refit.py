@@ -17,7 +17,7 @@ from pfnm.core.network import Array, IntArray, Network, Tensor
 from pfnm.core.probes import Probing, is_classifier
 from pfnm.core.sites import Sites
 
-TINY = 1e-12  # instead of a zero norm or a zero trust
+TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 
 
 def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> dict[str, Array]:
@@ -30,10 +30,10 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
     for depth, (layer, own) in enumerate(zip(layers(network), assignments.values(), strict=False)):
         total, members = np.zeros(width_of(own)), np.zeros(width_of(own))
         for j, site in enumerate(ours):
-            total[own[j]] += np.linalg.norm(site[depth].weight, axis=0)
+            total[own[j]] += np.linalg.norm(site[depth].weight.astype(float), axis=0)
             members[own[j]] += 1
         norm = np.linalg.norm(np.asarray(layer.weight, dtype=float), axis=0)
-        scale = total / members / np.maximum(norm, TINY)
+        scale = total / members / np.where(norm > 0, norm, 1)
         weight = tensors[layer.weight_name]
         tensors[layer.weight_name] = weight * (scale[:, None] if layer.transposed else scale)
     return tensors
@@ -58,7 +58,7 @@ def refit(
         bias = None if layer.bias is None else np.asarray(layer.bias, dtype=float)
         if depth > 0:
             own = assignments[groups[depth]] if depth < len(groups) else None
-            wanted = _wanted(sites, probing, depth, own)
+            wanted = wanted_values(sites, probing, depth, own)
             weight, bias = _least_squares(values, wanted, weight, bias, ridge)
         _store(tensors, layer, weight, bias)
         outputs = weight.astype(np.float32).T @ values
@@ -68,7 +68,9 @@ def refit(
     return tensors
 
 
-def _wanted(sites: Sites, probing: Probing, depth: int, own: Sequence[IntArray] | None) -> Tensor:
+def wanted_values(
+    sites: Sites, probing: Probing, depth: int, own: Sequence[IntArray] | None
+) -> Tensor:
     """What a layer should give before activation: the mean of its members' values on each probe.
 
     At the top: the sites' log probabilities (or plain outputs), each by its share of the class.
@@ -80,11 +82,11 @@ def _wanted(sites: Sites, probing: Probing, depth: int, own: Sequence[IntArray] 
             outputs = [log_softmax(values, axis=0) for values in outputs]
         shares = sites.class_shares.astype(np.float32)[:, :, None]
         wanted = np.asarray(sum(w * values for w, values in zip(shares, outputs, strict=True)))
-        # What a probability does not see, a constant added to all outputs, is not fitted.
+        # Probabilities do not see a constant added to all outputs; it is made zero.
         return wanted - wanted.mean(axis=0) if classes else wanted
-    trust = probing.trust.astype(np.float32)
+    trust = np.maximum(probing.trust, TINY).astype(np.float32)
     total = np.zeros((width_of(own), trust.shape[1]), dtype=np.float32)
-    weight = np.full_like(total, TINY)
+    weight = np.zeros_like(total)
     for t, values, assignment in zip(trust, outputs, own, strict=True):
         total[assignment] += t * values
         weight[assignment] += t

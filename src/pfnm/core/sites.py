@@ -24,6 +24,8 @@ class Sites:
     """(J,)"""
     output_weights: Array
     """(J, K): on what leads into output k; a class a site does not know counts nothing."""
+    known: BoolArray
+    """(J, K): the classes each site's network has an output for."""
 
     @property
     def class_shares(self) -> Array:
@@ -73,7 +75,7 @@ def comparable(
     if class_counts is not None:
         seen = checked_counts(class_counts, aligned, known) * weights[:, None]
         output = seen / seen.sum(axis=0)
-    return Sites(aligned, weights, output)
+    return Sites(aligned, weights, output, known)
 
 
 def _checked_weights(site_weights: ArrayLike | None, sites: int) -> Array:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +15,7 @@ from pfnm.core.mlp import mlp
 from pfnm.core.network import Label, Network
 from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
 from pfnm.formats.content import Content
+from pfnm.formats.files import write_whole
 from pfnm.formats.sites import site_names
 
 LONGEST_STORY = 200  # characters of another library's message that we pass on
@@ -96,7 +95,7 @@ def load(
 def save(network: Network, path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Write a network to a file, whole or not at all; an existing file is replaced with `force`."""
     check_target(path, force=force)
-    file, target, kind = os.fspath(path), Path(path), format_of(path)
+    file, kind = os.fspath(path), format_of(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -110,17 +109,7 @@ def save(network: Network, path: str | os.PathLike[str], *, force: bool = False)
             f"{file}: this network cannot be written as {kind.title} ({told(error)}); choose "
             "another format"
         ) from error
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise PFNMError(
-            f"{file}: cannot be written ({error.strerror}); choose another place"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)  # gone already, unless something went wrong
+    write_whole(Path(path), data)
 
 
 def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:

@@ -34,7 +34,12 @@ STEPS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
         ("Mul", ("", HALF)),
     ],
 }
-OUTPUT_OPERATORS = {"identity": "Identity", "softmax": "Softmax", "sigmoid": "Sigmoid"}
+OUTPUT_OPERATORS = {
+    "identity": "Identity",
+    "values": "Identity",
+    "softmax": "Softmax",
+    "sigmoid": "Sigmoid",
+}
 
 
 def write(network: Network) -> bytes:

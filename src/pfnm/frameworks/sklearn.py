@@ -44,6 +44,8 @@ def from_estimator(estimator: Any, *, name: str = "network") -> Network:
             weights[-1], biases[-1] = (
                 two_classes(last)[..., : len(labels)] for last in (weights[-1], biases[-1])
             )
+    elif output == "identity":
+        output = "values"
     return mlp(
         weights,
         biases,
@@ -78,8 +80,8 @@ def to_estimator(network: Network) -> Any:
 
     Two classes become one logistic output, as scikit-learn has it; classes are sorted; more than
     one sigmoid output makes a multilabel classifier. Missing labels are 0, 1, 2, ... Several plain
-    outputs without labels are a regressor's only if the network came from one, and that is told by
-    its tensors' names, which a fused network keeps; elsewhere they may as well be logits.
+    outputs without labels are a regressor's only if the network came from one, which it says itself
+    (output "values") or by its tensors' names; elsewhere they may as well be logits.
     """
     try:
         from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -103,9 +105,10 @@ def to_estimator(network: Network) -> Any:
         else np.array(layer.bias, dtype)
         for layer in stack
     ]
-    classifies = network.output != "identity" or network.labels is not None
+    regresses = network.output == "values"
+    classifies = not regresses and (network.output != "identity" or network.labels is not None)
     from_regressor = [(la.weight_name, la.bias_name) for la in stack] == tensor_names(len(stack))
-    if not classifies and weights[-1].shape[1] > 1 and not from_regressor:
+    if not (classifies or regresses or from_regressor) and weights[-1].shape[1] > 1:
         raise PFNMError(
             f"{network.name}: {weights[-1].shape[1]} outputs without labels may be a classifier's "
             "or a regression's; give the labels of the classes (pfnm fuse --labels) or save in "
