@@ -1,4 +1,4 @@
-"""What fusing is compared with: averaging by position, and ensembles."""
+"""What fusing is compared with: averaging by position, k-means, and ensembles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import probabilities
-from pfnm.core.network import OUTPUT, Array, Label, Network
+from pfnm.core.mlp import layers, mlp, probabilities
+from pfnm.core.network import OUTPUT, Array, Label, Network, Tensor
 from pfnm.core.sites import comparable
+
+MOST_CENTRES, CENTRES_PER_SITE = 500, 50  # as in the paper's experiments
 
 
 def naive_average(networks: Sequence[Network]) -> Network:
@@ -38,9 +40,48 @@ def naive_average(networks: Sequence[Network]) -> Network:
     return replace(sites[0], tensors=tensors, name="average", metadata={})
 
 
+def weighted_average(networks: Sequence[Network], weights: ArrayLike) -> Network:
+    """The mean of networks of one shape, each counting as said: FedAvg's."""
+    shares = np.asarray(weights, dtype=float) / np.sum(weights)
+    tensors = {
+        name: np.tensordot(shares, np.array([n.tensors[name] for n in networks]), axes=1)
+        for name in networks[0].tensors
+    }
+    own = {name: tensor.astype(networks[0].dtype) for name, tensor in tensors.items()}
+    return replace(networks[0], tensors=own, name="average", metadata={})
+
+
+def kmeans(networks: Sequence[Network], seed: int) -> Network:
+    """The centres of all sites' units, as the units of one network with one hidden layer.
+
+    A unit is its incoming weights, bias and outgoing weights; k = min(500, 50 J). The output bias
+    is the mean.
+    """
+    from sklearn.cluster import KMeans
+
+    stacks = [layers(network) for network in networks]
+    if len(stacks[0]) != 2 or stacks[0][0].bias is None or stacks[0][1].bias is None:
+        raise PFNMError("k-means of units needs networks with one hidden layer and biases")
+    atoms = np.concatenate(
+        [np.concatenate([below.weight, [below.bias], above.weight.T]).T for below, above in stacks]
+    )
+    number = min(MOST_CENTRES, CENTRES_PER_SITE * len(networks), len(atoms))
+    centres = KMeans(number, n_init=1, random_state=seed).fit(atoms).cluster_centers_
+    inputs = stacks[0][0].weight.shape[0]
+    bias = np.mean([a.bias for _, a in stacks if a.bias is not None], axis=0)
+    return mlp(
+        [centres[:, :inputs].T.copy(), centres[:, inputs + 1 :].copy()],
+        [centres[:, inputs].copy(), bias],
+        activation=networks[0].activation,
+        output=networks[0].output,
+        labels=networks[0].labels,
+        name="kmeans",
+    )
+
+
 def ensemble(
     networks: Sequence[Network],
-    inputs: Array,
+    inputs: Tensor,
     class_counts: ArrayLike | None = None,
     site_weights: ArrayLike | None = None,
 ) -> tuple[Array, tuple[Label, ...]]:

@@ -6,15 +6,17 @@ The result is that of training the sites one by one on the same batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers, mlp
 from pfnm.core.network import IntArray, Network, Tensor
+from pfnm.federated.data import Data
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +37,27 @@ class Recipe:
     """Standard deviation of the first weights; None: PyTorch's default, uniform by fan-in."""
     bias_start: float | None = 0.1
     """What biases start from; None: no biases."""
+    optimizer: str = "amsgrad"
+    """Or "sgd": plain stochastic gradient descent."""
+    proximal: float = 0.0
+    """FedProx: half of this times the squared distance from the start is added to the loss."""
+
+
+Trained = dict[str, Network | PFNMError]
+"""By site: its trained network, or why there is none."""
+Rngs = Mapping[str, np.random.Generator]
+LocalTraining = Callable[
+    [
+        Mapping[str, Network],
+        Data,
+        Mapping[str, IntArray],
+        Recipe,
+        Mapping[str, np.random.Generator],
+    ],
+    Trained,
+]
+"""How sites train, by name: from their networks, the data, each site's positions in its training
+examples, the recipe, and each site's randomness. A user may give another (see `plain`)."""
 
 
 def initial_network(inputs: int, outputs: int, recipe: Recipe, rng: np.random.Generator) -> Network:
@@ -62,6 +85,31 @@ def batch_plan(examples: int, recipe: Recipe, rng: np.random.Generator) -> IntAr
     return plan.reshape(-1, recipe.batch_size)
 
 
+def stacked(
+    starts: Mapping[str, Network],
+    data: Data,
+    parts: Mapping[str, IntArray],
+    recipe: Recipe,
+    rngs: Rngs,
+) -> Trained:
+    """All sites at once: the lab's own `LocalTraining`."""
+    tensors = _train(
+        list(starts.values()),
+        data.train_inputs,
+        data.train_labels,
+        [parts[name] for name in starts],
+        recipe,
+        [rngs[name] for name in starts],
+    )
+    result: Trained = {}
+    for (name, start), own in zip(starts.items(), tensors, strict=True):
+        try:
+            result[name] = _unstack(replace(start, name=name), own)
+        except PFNMError as error:  # its weights are not finite
+            result[name] = error
+    return result
+
+
 def train_sites(
     networks: Sequence[Network],
     inputs: Tensor,
@@ -69,13 +117,25 @@ def train_sites(
     parts: Sequence[IntArray],
     recipe: Recipe,
     rngs: Sequence[np.random.Generator],
-    on_step: Callable[[], None] = lambda: None,
 ) -> list[Network]:
-    """Train each network (ReLU, softmax; all of one shape) on its part of the data with AMSGrad.
+    """Train each network (ReLU, softmax; all of one shape) on its part of the data.
 
     inputs (examples, D) and labels (examples,) are everybody's; parts[j] are site j's positions;
     rngs[j] orders its batches. Sites with less data finish earlier and take no further part.
     """
+    trained = _train(networks, inputs, labels, parts, recipe, rngs)
+    return [_unstack(start, own) for start, own in zip(networks, trained, strict=True)]
+
+
+def _train(
+    networks: Sequence[Network],
+    inputs: Tensor,
+    labels: IntArray,
+    parts: Sequence[IntArray],
+    recipe: Recipe,
+    rngs: Sequence[np.random.Generator],
+) -> list[list[torch.Tensor]]:
+    """The trained weights and biases of each site."""
     import torch
 
     plans = [batch_plan(part.size, recipe, rng) for part, rng in zip(parts, rngs, strict=True)]
@@ -85,6 +145,7 @@ def train_sites(
     y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     stack = _stack([networks[j] for j in order])
     depth = len(layers(networks[0]))
+    starts = [p.detach().clone() for p in stack] if recipe.proximal > 0 else []
     optimizer = _optimizer(stack, recipe)
     trained: list[list[torch.Tensor]] = []
     for step, batch in enumerate(batches):
@@ -104,11 +165,14 @@ def train_sites(
         loss = ((losses * real).sum(dim=1) / real.sum(dim=1)).sum()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for p, start in zip(stack, starts, strict=False):
+                assert p.grad is not None
+                p.grad.add_(p - start[:active], alpha=recipe.proximal)
         optimizer.step()
-        on_step()
     trained += [[p[s].detach() for p in stack] for s in range(len(stack[0]) - 1, -1, -1)]
     result = {int(j): tensors for j, tensors in zip(reversed(order), trained, strict=True)}
-    return [_unstack(networks[j], result[j]) for j in range(len(networks))]
+    return [result[j] for j in range(len(networks))]
 
 
 def _stacked_batches(parts: Sequence[IntArray], plans: Sequence[IntArray]) -> IntArray:
@@ -161,6 +225,10 @@ def _forward(stack: Sequence[torch.Tensor], depth: int, x: torch.Tensor) -> torc
 def _optimizer(stack: Sequence[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
     import torch
 
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(
+            stack, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+        )
     return torch.optim.Adam(
         stack,
         lr=recipe.learning_rate,
@@ -181,5 +249,6 @@ def _shrunk(
         result.state[new] = {
             key: value[:active].clone() if value.shape == old.shape else value.clone()
             for key, value in state.items()
+            if value is not None
         }
     return smaller, result

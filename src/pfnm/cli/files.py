@@ -1,46 +1,23 @@
-"""The command line: parse, call, print."""
+"""Commands on files of networks: fuse, frontier, inspect, evaluate; and the demo."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import pfnm
 from pfnm import api
+from pfnm.cli.console import JsonOption, SeedOption, app, errors, out, progress
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS
 from pfnm.core.network import INPUT, OUTPUT, Network
 from pfnm.core.prior import RULES
 from pfnm.report.text import frontier_table, fusion_summary, fusion_table, verdict
 
-FAILED = 1
-BAD_INPUT = 2
-INTERRUPTED = 130
-TERMINATED = 143
-
-app = typer.Typer(
-    help="Networks trained apart, on data that cannot be pooled, become one compact network.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-# Names and labels are printed as they are: brackets in them are no markup, colons no emoji.
-errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-out = Console(highlight=False, markup=False, emoji=False)
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 ActivationOption = Annotated[
     str | None,
     typer.Option(
@@ -65,7 +42,6 @@ SiteLabelsOption = Annotated[
     Path | None,
     typer.Option(help="JSON: the outputs' labels, one list for all, or site name to list."),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 
 
 @app.command()
@@ -364,61 +340,3 @@ def demo(
     out.print(table)
     out.print("The same by hand:")
     print(f"  {result.command}")
-
-
-@contextmanager
-def progress(title: str, *, hidden: bool) -> Iterator[Any]:
-    """A line on the terminal that tells how far the work is; nothing where there is no terminal."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed} steps"))
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=errors,
-        transient=True,
-        disable=hidden or not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda: bar.advance(task)
-
-
-def _terminate(signal_number: int, frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)
-
-
-def main() -> None:
-    """Run the command line: bad input is one line and exit status 2."""
-    signal.signal(signal.SIGTERM, _terminate)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # for names that are no proper text
-    # click's class, wherever this version of typer keeps it
-    usage_error = cast(type[Exception], typer.BadParameter.__mro__[2])
-    try:
-        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
-        print(end="", flush=True)
-    except PFNMError as error:
-        say(str(error))
-        status = BAD_INPUT
-    except usage_error as error:
-        say(f"{cast(Any, error).format_message()} (try --help)")
-        status = BAD_INPUT
-    except (KeyboardInterrupt, typer.Abort):
-        status = INTERRUPTED
-    except OSError as error:
-        status = output_failed(error)
-    if status == INTERRUPTED:
-        say("interrupted")
-    sys.exit(status)
-
-
-def say(message: str) -> None:
-    """One line on standard error, whatever stands in the message."""
-    errors.print("pfnm:", " ".join(message.split()))
-
-
-def output_failed(error: OSError) -> int:
-    """A closed pipe ends quietly, for its reader has enough; a full disk is told."""
-    # What is left unwritten would fail once more when the interpreter ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if not isinstance(error, BrokenPipeError):
-        say(f"{error.filename or 'output'}: cannot be written ({error.strerror}); make room there")
-    return FAILED

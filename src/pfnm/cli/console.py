@@ -1,0 +1,38 @@
+"""What all commands share: the app, where they print, how they show progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+app = typer.Typer(
+    help="Networks trained apart, on data that cannot be pooled, become one compact network.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+# Names and labels are printed as they are: brackets in them are no markup, colons no emoji.
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = Console(highlight=False, markup=False, emoji=False)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+
+
+@contextmanager
+def progress(title: str, *, hidden: bool) -> Iterator[Any]:
+    """A line on the terminal that tells how far the work is; nothing where there is no terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed} steps"))
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=hidden or not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda: bar.advance(task)

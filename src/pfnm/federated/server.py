@@ -1,0 +1,105 @@
+"""The server of PFNM with rounds: it sees weights and class counts, never data.
+
+A site is known by its name. It starts each round from its own part of the global network; one that
+missed rounds comes back to its own units, and one that is missing now is stood in for by its part,
+so that nothing of it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pfnm.api import fuse
+from pfnm.core.atoms import part_of
+from pfnm.core.network import IntArray, Network
+from pfnm.core.prior import RULES, Prior
+
+PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """The global network, and which of its units each known site has: group to name to units."""
+
+    network: Network | None = None
+    assignments: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    objective: float | None = None
+
+    @property
+    def known(self) -> list[str]:
+        """The sites that have units of the global network."""
+        return list(next(iter(self.assignments.values()), {}))
+
+    def part(self, name: str) -> Network:
+        """What a known site starts the next round from."""
+        assert self.network is not None
+        units = {group: sites[name] for group, sites in self.assignments.items()}
+        return part_of(self.network, units)
+
+
+def combine(
+    server: Server,
+    returned: Mapping[str, Network],
+    *,
+    counts: Mapping[str, IntArray] | None,
+    method: str,
+    budget: float | int | None = None,
+    rng: np.random.Generator,
+) -> Server:
+    """Match what the sites sent with what is known of the others; the next global network.
+
+    method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
+    last assignments) or "joint" (ours, afresh each round). With fewer than two sites nothing
+    changes.
+    """
+    networks = {name: server.part(name) for name in server.known} | dict(returned)
+    if len(networks) < 2:
+        return server
+    names = sorted(networks, key=_natural)
+    options: dict[str, Any] = {"method": method, "rng": rng}
+    if method == "joint":
+        options["budget"] = budget
+    else:
+        options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
+        if server.network is not None:
+            options["start"] = _start(server, networks, names)
+    fusion = fuse(
+        [networks[name] for name in names],
+        class_counts=None if counts is None else seen([counts[name] for name in names]),
+        **options,
+    )
+    assignments = {
+        group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
+    }
+    return Server(fusion.network, assignments, fusion.objective)
+
+
+def _start(
+    server: Server, networks: Mapping[str, Network], names: list[str]
+) -> dict[str, list[IntArray]]:
+    """The last assignments; of a site that is new, units that nobody has."""
+    start: dict[str, list[IntArray]] = {}
+    for group, sites in server.assignments.items():
+        free = 1 + max(int(units.max()) for units in sites.values())
+        start[group] = []
+        for name in names:
+            width = networks[name].widths[group]
+            own = sites.get(name)
+            start[group].append(np.arange(free, free + width) if own is None else own)
+            free += 0 if own is not None else width
+    return start
+
+
+def seen(counts: list[IntArray]) -> IntArray:
+    """Class counts (sites, classes); of a class that none of these has seen, all count alike."""
+    table = np.array(counts)
+    table[:, table.sum(axis=0) == 0] = 1
+    return table
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name
