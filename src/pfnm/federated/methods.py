@@ -173,7 +173,11 @@ def _pfnm_round(
     setting, server = federation.setting, state.server
     names, left_out = federation.taking_part(number)
     active = [name for name in names if name not in left_out]
-    starts = {name: server.part(name) for name in active if name in server.known}
+    starts = {
+        name: server.part(name)
+        for name in active
+        if server.network is not None and name in server.sent
+    }
     begin = time.perf_counter()
     returned: dict[str, Network] = {}
     if starts:

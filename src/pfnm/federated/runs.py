@@ -132,8 +132,9 @@ def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
         checkpoints = _Checkpoints(folder / "checkpoints", federated.start(0))
         local = checkpoints.local()
         if local is None:
-            local = train_local(federated)
-            checkpoints.keep_local(local)
+            checkpoints.keep_local(train_local(federated))
+            local = checkpoints.local()
+        assert local is not None
         if not local.networks:
             reason = next(iter(local.left_out.values()), "")
             raise PFNMError(f"no site could be trained ({reason}); lower the learning rate")
@@ -166,6 +167,8 @@ def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
                     state, info = method.round(federated, state, local, number)
                     record(name, number, info)
                     checkpoints.keep_state(name, number, state)
+                    # Read back, so that a resumed run goes on from the very same arrays.
+                    _, state = checkpoints.state(name)
                 _keep_global(folder, name, state.server.network)
         write_whole(folder / TABLE, table(rows, setting).encode())
     return rows
@@ -258,19 +261,25 @@ class _Checkpoints:
         if found is None:
             return 0, State()
         note, tensors = found
-        network = self._network(tensors, "global") if note["network"] else None
-        assignments = {
-            group: {site: tensors[f"assignment/{group}/{site}"] for site in note["sites"]}
-            for group in note["groups"]
-        }
+        server = Server(
+            self._network(tensors, "global") if note["network"] else None,
+            {
+                group: {site: tensors[f"assignment/{group}/{site}"] for site in note["assigned"]}
+                for group in note["groups"]
+            },
+            {site: self._network(tensors, f"sent/{site}") for site in note["sent"]},
+            note["objective"],
+        )
         moments = {key.removeprefix("m/"): t for key, t in tensors.items() if key.startswith("m/")}
-        return note["round"], State(Server(network, assignments, note["objective"]), moments)
+        return note["round"], State(server, moments)
 
     def keep_state(self, name: str, number: int, state: State) -> None:
         server = state.server
         tensors: dict[str, NDArray[Any]] = {}
         if server.network is not None:
             tensors |= {f"global/{key}": tensor for key, tensor in server.network.tensors.items()}
+        for site, network in server.sent.items():
+            tensors |= {f"sent/{site}/{key}": tensor for key, tensor in network.tensors.items()}
         for group, sites in server.assignments.items():
             tensors |= {f"assignment/{group}/{site}": own for site, own in sites.items()}
         tensors |= {f"m/{key}": value for key, value in state.moments.items()}
@@ -279,13 +288,14 @@ class _Checkpoints:
             "network": server.network is not None,
             "objective": server.objective,
             "groups": list(server.assignments),
-            "sites": server.known,
+            "assigned": list(next(iter(server.assignments.values()), {})),
+            "sent": list(server.sent),
         }
         self._write(f"method-{name}", note, tensors)
 
     def _network(self, tensors: Mapping[str, NDArray[Any]], name: str) -> Network:
         own = {key: tensors[f"{name}/{key}"] for key in self.like.tensors}
-        return replace(self.like, tensors=own, name=name)
+        return replace(self.like, tensors=own, name=name.removeprefix("sent/"))
 
     def _read(self, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
         from safetensors import safe_open

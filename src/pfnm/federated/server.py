@@ -1,14 +1,14 @@
 """The server of PFNM with rounds: it sees weights and class counts, never data.
 
 A site is known by its name. It starts each round from its own part of the global network; one that
-missed rounds comes back to its own units, and one that is missing now is stood in for by its part,
-so that nothing of it is lost.
+missed rounds comes back to its own units, and one that is missing now is stood in for by what it
+sent last, so that nothing of it is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,15 @@ PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="pub
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """The global network, and which of its units each known site has: group to name to units."""
+    """The global network, which of its units each site has, and what each site sent last.
+
+    assignments: group to site name to units.
+    """
 
     network: Network | None = None
     assignments: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    sent: Mapping[str, Network] = field(default_factory=dict)
     objective: float | None = None
-
-    @property
-    def known(self) -> list[str]:
-        """The sites that have units of the global network."""
-        return list(next(iter(self.assignments.values()), {}))
 
     def part(self, name: str) -> Network:
         """What a known site starts the next round from."""
@@ -53,12 +52,12 @@ def combine(
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
-    last assignments) or "joint" (ours, afresh each round). With fewer than two sites nothing
-    changes.
+    last assignments) or "joint" (ours, afresh each round). With fewer than two sites there is no
+    matching yet.
     """
-    networks = {name: server.part(name) for name in server.known} | dict(returned)
+    networks = {**server.sent, **returned}
     if len(networks) < 2:
-        return server
+        return replace(server, sent=networks)
     names = sorted(networks, key=_natural)
     options: dict[str, Any] = {"method": method, "rng": rng}
     if method == "joint":
@@ -75,7 +74,7 @@ def combine(
     assignments = {
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
-    return Server(fusion.network, assignments, fusion.objective)
+    return Server(fusion.network, assignments, networks, fusion.objective)
 
 
 def _start(

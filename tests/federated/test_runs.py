@@ -1,0 +1,236 @@
+"""Runs: every method, left-out sites, resuming after any interruption."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import IntArray, Network, Tensor
+from pfnm.federated.methods import METHODS
+from pfnm.federated.plain import module_of, network_of, one_by_one, train_module
+from pfnm.federated.runs import read_rows, resume, simulate
+from pfnm.federated.setting import Setting
+from pfnm.federated.training import Recipe
+
+torch = pytest.importorskip("torch")
+
+SMALL = Setting(sites=4, hidden=(12,), rounds=3, epochs=2, later_epochs=1)
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+
+
+def test_every_method_runs_and_is_recorded(tmp_path: Path) -> None:
+    rows = simulate(SMALL, tmp_path / "run")
+    assert rows == read_rows(tmp_path / "run")
+    for name, method in METHODS.items():
+        own = [row for row in rows if row["method"] == name]
+        assert [row["round"] for row in own] == ([1] if method.round is None else [1, 2, 3])
+        assert all(0 <= row["accuracy"] <= 1 for row in own)
+        assert method.title in (tmp_path / "run" / "table.md").read_text()
+    (pfnm,) = [row for row in rows if (row["method"], row["round"]) == ("pfnm", 2)]
+    site = (64 * 12 + 12 + 12 * 10 + 10) * 4  # float32
+    assert pfnm["bytes_down"] == {f"site{j}": site for j in range(4)}
+    assert pfnm["bytes_up"] == {f"site{j}": site + 10 * 8 for j in range(4)}
+    (first,) = [row for row in rows if (row["method"], row["round"]) == ("dsgd", 1)]
+    assert first["bytes_up"]["site0"] == first["communications"] * (site + 10 * 8)
+    description = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert description["setting"]["rounds"] == 3
+    assert np.sum(list(description["class_counts"].values())) == 1433
+
+
+def test_deep_networks_and_no_counts(tmp_path: Path) -> None:
+    setting = replace(SMALL, hidden=(12, 8), rounds=2, share_counts=False)
+    rows = simulate(setting, tmp_path / "run")
+    assert "kmeans" not in {row["method"] for row in rows}
+    assert {row["method"] for row in rows} == set(METHODS) - {"kmeans"}
+    with pytest.raises(PFNMError, match="kmeans is for one hidden layer"):
+        simulate(replace(setting, methods=("kmeans",)), tmp_path / "other")
+
+
+def nan_at(bad: str, rounds: set[int]) -> Any:
+    """Local training in which one site sends NaN in some rounds, as a plain module would."""
+    calls = {"n": 0}
+
+    def train(
+        network: Network, x: Tensor, y: IntArray, recipe: Recipe, rng: np.random.Generator
+    ) -> Network:
+        module = module_of(network)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        train_module(module, x, y, optimizer, recipe, rng)
+        return network_of(module, network)
+
+    plain: Any = one_by_one(train)
+
+    def training(starts: Any, data: Any, parts: Any, recipe: Any, rngs: Any) -> Any:
+        calls["n"] += 1
+        result = plain(starts, data, parts, recipe, rngs)
+        if calls["n"] in rounds and bad in result:
+            tensors = dict(result[bad].tensors)
+            broken = {n: np.full_like(t, np.nan) for n, t in tensors.items()}
+            try:
+                result[bad] = replace(result[bad], tensors=broken)
+            except PFNMError as error:
+                result[bad] = error
+        return result
+
+    return training
+
+
+def test_a_site_that_sends_nan_is_left_out_and_named(tmp_path: Path) -> None:
+    setting = replace(SMALL, methods=("pfnm", "fedavg"), rounds=3)
+    rows = simulate(setting, tmp_path / "run", train=nan_at("site2", {2, 5}))
+    pfnm = {row["round"]: row for row in rows if row["method"] == "pfnm"}
+    assert pfnm[1]["left_out"] == {}
+    assert "site2: tensor" in pfnm[2]["left_out"]["site2"]
+    assert "NaN" in pfnm[2]["left_out"]["site2"]
+    assert set(pfnm[2]["bytes_up"]) == {"site0", "site1", "site3"}
+    assert pfnm[3]["left_out"] == {}
+    assert set(pfnm[3]["bytes_down"]) == {f"site{j}" for j in range(4)}  # back at its own units
+    assert all(row["accuracy"] > 0.3 for row in rows)
+
+
+def test_half_of_the_sites_missing_one_late_and_some_lost(tmp_path: Path) -> None:
+    setting = replace(
+        SMALL, methods=("pfnm", "pfnm-joint", "fedavg", "dsgd"), rounds=4, fraction=0.5, sites=6
+    )
+    rows = simulate(setting, tmp_path / "run")
+    assert all(len(row["bytes_up"]) == 3 for row in rows)
+    assert len({tuple(row["bytes_up"]) for row in rows}) > 1
+    late = replace(setting, fraction=1.0, joins={"site1": 3}, failures=0.3)
+    rows = simulate(late, tmp_path / "late")
+    there = {(row["method"], row["round"]): set(row["bytes_up"]) for row in rows}
+    lost = {(row["method"], row["round"]): set(row["left_out"]) for row in rows}
+    assert any(lost.values())
+    for (method, number), sites in there.items():
+        assert ("site1" in sites | lost[method, number]) == (number >= 3)
+        assert not sites & lost[method, number]
+
+
+def test_divergence_leaves_a_site_out_by_itself(tmp_path: Path) -> None:
+    setting = replace(SMALL, methods=("fedavg", "ensemble"), sgd_rate=1e12)
+    rows = simulate(setting, tmp_path / "run")
+    last = rows[-1]
+    assert last["method"] == "fedavg"
+    assert set(last["left_out"]) == {f"site{j}" for j in range(4)}
+    assert last["accuracy"] is None
+    with pytest.raises(PFNMError, match="no site could be trained"):
+        simulate(replace(SMALL, learning_rate=1e30), tmp_path / "none")
+
+
+def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PFNMError, match="there is no run in it"):
+        resume(tmp_path)
+    run = tmp_path / "run"
+    simulate(replace(SMALL, methods=("local",)), run)
+    with pytest.raises(PFNMError, match="there is a run already"):
+        simulate(SMALL, run)
+    description = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**description, "data_sha256": "0"}))
+    with pytest.raises(PFNMError, match="not what the run began with"):
+        resume(run)
+    del description["setting"]["alpha"]
+    (run / "run.json").write_text(json.dumps(description))
+    with pytest.raises(PFNMError, match="another version of pfnm"):
+        resume(run)
+    (run / "run.json").write_text("{")
+    with pytest.raises(PFNMError, match="cannot be read"):
+        resume(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sites": 1}, "sites is 1, expected at least 2"),
+        ({"fraction": 0.0}, "fraction must lie"),
+        ({"joins": {"north": 2}}, "there is no north"),
+        ({"hidden": ()}, "expected the width"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+    ],
+)
+def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(PFNMError, match=message):
+        replace(SMALL, **change)
+
+
+KILLED = replace(
+    SMALL,
+    methods=("joint", "pfnm", "fedavg", "dsgd"),
+    rounds=4,
+    fraction=0.75,
+    failures=0.1,
+)
+CHILD = """
+import sys
+from pathlib import Path
+from tests_setting import SETTING
+from pfnm.federated.runs import resume, simulate
+folder = Path(sys.argv[1])
+if (folder / "run.json").exists():
+    resume(folder)
+else:
+    simulate(SETTING, folder)
+"""
+
+
+def in_child(folder: Path, setting: Setting, place: Path) -> subprocess.Popen[bytes]:
+    (place / "tests_setting.py").write_text(
+        f"from pfnm.federated.setting import Setting\nSETTING = {setting!r}\n"
+    )
+    (place / "child.py").write_text(CHILD)
+    command = [sys.executable, str(place / "child.py"), str(folder)]
+    with (place / "stderr").open("wb") as errors:
+        return subprocess.Popen(command, stderr=errors)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path, kills: int) -> None:
+    begin = time.monotonic()
+    whole = in_child(tmp_path / "whole", KILLED, tmp_path)
+    assert whole.wait() == 0, (tmp_path / "stderr").read_text()
+    lasts = time.monotonic() - begin
+    expected = read_rows(tmp_path / "whole")
+    rng = np.random.default_rng(kills)
+    killed, attempt, folder = 0, 0, tmp_path / "killed0"
+    while True:
+        child = in_child(folder, KILLED, tmp_path)
+        try:
+            status = child.wait(timeout=lasts * rng.uniform(0.2, 0.9) if killed < kills else None)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            killed += 1
+            continue
+        assert status == 0, (tmp_path / "stderr").read_text()
+        assert without_times(read_rows(folder)) == without_times(expected)
+        for path in sorted((tmp_path / "whole" / "global").iterdir()):
+            assert (folder / "global" / path.name).read_bytes() == path.read_bytes(), path.name
+        assert not list(folder.rglob("*.tmp"))
+        if killed >= kills:
+            break
+        attempt += 1
+        folder = tmp_path / f"killed{attempt}"
+    assert killed == kills
+
+
+def test_a_row_cut_short_and_rows_ahead_of_a_checkpoint_are_done_again(tmp_path: Path) -> None:
+    setting = replace(SMALL, methods=("ensemble", "pfnm"))
+    rows = simulate(setting, tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    ahead = json.dumps({**rows[-1], "round": 4, "accuracy": 0.0})
+    metrics.write_text(metrics.read_text() + ahead + "\n" + ahead[:20])
+    again = resume(tmp_path / "run")
+    assert without_times(again) == without_times(rows)
+    checkpoint = tmp_path / "run" / "checkpoints" / "method-pfnm.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    with pytest.raises(PFNMError, match="damaged"):
+        resume(tmp_path / "run")

@@ -1,0 +1,54 @@
+"""PFNM with rounds: what the server keeps of whom."""
+
+import numpy as np
+import pytest
+from conftest import random_network
+
+from pfnm.core.network import Network
+from pfnm.federated.server import Server, combine
+
+
+def networks(*names: str) -> dict[str, Network]:
+    return {name: random_network(ord(name), (6, 5, 3), name=name) for name in names}
+
+
+def combined(server: Server, sent: dict[str, Network], method: str = "topdown") -> Server:
+    return combine(server, sent, counts=None, method=method, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("method", ["topdown", "joint"])
+def test_a_missing_site_loses_nothing_and_comes_back_to_its_own_units(method: str) -> None:
+    sites = networks("a", "b", "c")
+    first = combined(Server(), sites, method)
+    server = first
+    for _ in range(3):
+        server = combined(server, {name: sites[name] for name in ("a", "b")}, method)
+        assert list(server.sent) == ["a", "b", "c"]
+    for name in sites:
+        for key, tensor in first.part(name).tensors.items():
+            np.testing.assert_allclose(server.part(name).tensors[key], tensor, rtol=1e-9)
+
+
+def test_a_site_that_joins_late_founds_units_and_the_others_keep_theirs() -> None:
+    first = combined(Server(), networks("a", "b"))
+    second = combined(first, networks("c"))
+    assert list(second.sent) == ["a", "b", "c"]
+    assert second.network is not None
+    for group, sites in second.assignments.items():
+        for own in sites.values():
+            assert np.unique(own).size == own.size
+            assert own.max() < second.network.widths[group]
+
+
+def test_one_site_waits_for_a_second() -> None:
+    alone = combined(Server(), networks("a"))
+    assert alone.network is None
+    assert combined(alone, networks("b")).network is not None
+
+
+def test_a_class_nobody_in_the_round_has_seen_counts_alike() -> None:
+    counts = {"a": np.array([3, 0, 0]), "b": np.array([1, 5, 0])}
+    sent = networks("a", "b")
+    rng = np.random.default_rng(0)
+    server = combine(Server(), sent, counts=counts, method="topdown", rng=rng)
+    assert server.network is not None
