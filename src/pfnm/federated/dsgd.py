@@ -22,8 +22,9 @@ def downpour(
     """As many epochs as a round of the others has, with a communication every minibatch.
 
     Each site sends the gradient of its batch at the weights it has just fetched; the master takes
-    a step of Adam along their mean. Sites with less data finish earlier. Returns the network, what
-    Adam remembers, and the number of communications.
+    a step of Adam along their mean. All sites send equally often, in all as often as so many epochs
+    need: sites with less data begin theirs again. Returns the network, what Adam remembers, and the
+    number of communications.
     """
     import torch
 
@@ -48,9 +49,9 @@ def downpour(
             for key in ("step", "exp_avg", "exp_avg_sq")
         }
     x, y = torch.from_numpy(data.train_inputs), torch.from_numpy(data.train_labels)
-    steps = max(len(plan) for plan in plans)
+    steps = round(np.mean([len(plan) for plan in plans]))
     for step in range(steps):
-        batches = [plan[step] for plan in plans if step < len(plan)]
+        batches = [plan[step % len(plan)] for plan in plans]
         rows = np.concatenate(batches)
         sizes = np.repeat([(batch >= 0).sum() for batch in batches], [b.size for b in batches])
         share = torch.from_numpy((1 / (len(batches) * sizes[rows >= 0])).astype(np.float32))
