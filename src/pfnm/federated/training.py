@@ -200,12 +200,10 @@ def _set_gradients(
         below = values[-1] if c == 0 else values[-1].relu_()
         outputs = torch.baddbmm(biases[c], below, weight) if biases else torch.bmm(below, weight)
         values.append(outputs)
-    logits = values.pop().requires_grad_()
-    losses = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), y[rows].flatten(), reduction="none"
-    ).view(rows.shape)
-    loss = ((losses * real).sum(dim=1) / real.sum(dim=1)).sum()
-    (change,) = torch.autograd.grad(loss, logits)
+    logs = torch.log_softmax(values.pop(), dim=2)
+    change = torch.zeros_like(logs)  # of the loss, by the log probabilities
+    change.scatter_(2, y[rows].unsqueeze(2), (-real / real.sum(dim=1, keepdim=True)).unsqueeze(2))
+    change = torch.ops.aten._log_softmax_backward_data(change, logs, 2, logs.dtype)
     for c in range(depth - 1, -1, -1):
         torch.bmm(values[c].transpose(1, 2), change, out=weights[c].grad)
         if biases:
