@@ -24,6 +24,7 @@ check: .venv/for-test
 bench: .venv/for-test
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/joint.py
+	$(BIN)/python benchmarks/training.py
 
 # The deep study (docs/deep.md); an interrupted one goes on where it stopped, into results/deep.
 study: .venv/for-test

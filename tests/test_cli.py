@@ -323,3 +323,46 @@ def test_a_fusion_not_worth_having_is_said_to_be_so(run: Run, tmp_path: Path) ->
     assert status == 0
     assert "not worth having" in err
     assert "--budget" in err
+
+
+def test_simulate_resume_and_what_is_wrong(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    small = ("--sites", 3, "--hidden", 12, "--rounds", 2, "--epochs", 2)
+    status, text, error = run("simulate", *small, "--methods", "ensemble,pfnm-joint", "-o", folder)
+    assert (status, error) == (0, "")
+    assert "PFNM joint with rounds" in text
+    assert (folder / "split.png").stat().st_size > 5000
+    assert pfnm.load(folder / "global" / "pfnm-joint.safetensors").widths["hidden1"] <= 24
+    before = (folder / "metrics.jsonl").read_text()
+    status, text, _ = run("simulate", "--resume", folder, "--json")
+    assert status == 0
+    assert [row["method"] for row in json.loads(text)["rows"]] == ["ensemble", *["pfnm-joint"] * 2]
+    assert (folder / "metrics.jsonl").read_text() == before
+    status, text, _ = run("simulate", "--methods", "list")
+    assert "fedprox" in text
+    for arguments, message in [
+        (("-o", folder), "there is a run already"),
+        (("--resume", tmp_path / "none"), "there is no run in it"),
+        (("--methods", "magic"), "unknown method 'magic'"),
+        (("--hidden", "wide"), "no list of widths"),
+        (("--join", "site1"), "no SITE:ROUND"),
+        (("--join", "north:2"), "there is no north"),
+        (("--data", "odd"), "unknown data set 'odd'"),
+        (("--split", "odd"), "unknown split 'odd'"),
+        (("--fraction", 2), "fraction must lie"),
+        (("--learning-rate", 1e30, "-o", tmp_path / "far"), "no site could be trained"),
+    ]:
+        status, text, error = run("simulate", *arguments)
+        assert (status, text) == (2, ""), arguments
+        assert message in error
+        assert error.count("\n") == 1
+
+
+def test_data_list_and_get(run: Run, tmp_path: Path) -> None:
+    status, text, _ = run("data", "list", "--data-dir", tmp_path)
+    assert status == 0
+    assert "no (pfnm data get mnist)" in text
+    assert run("data", "get", "digits")[0] == 0
+    status, _, error = run("data", "get", "odd")
+    assert status == 2
+    assert "choose digits, mnist, fashion, cifar10" in error

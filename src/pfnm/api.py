@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
@@ -175,13 +176,18 @@ def _same_kind(network: Network, first: Any) -> Any:
     return network
 
 
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: version(name) for name in ("pfnm", "numpy", "scipy")}
+
+
 def _provenance(
     fusion: Fusion, sites: Sequence[Network], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is written beside a fused network: everything needed to make it again."""
     return {
         "kind": "fusion",
-        "versions": {name: version(name) for name in ("pfnm", "numpy", "scipy")},
+        "versions": dict(_versions()),
         "options": dict(options),
         "sites": [
             {

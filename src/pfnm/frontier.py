@@ -13,7 +13,7 @@ from pfnm.api import fuse
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.network import Array, Network
-from pfnm.core.probes import CHECK_PROBES, agreement, probe
+from pfnm.core.probes import CHECK_PROBES, probe, site_agreements
 from pfnm.core.sites import Sites, comparable
 from pfnm.evaluate import evaluate
 from pfnm.federated.baselines import ensemble
@@ -82,7 +82,7 @@ def _named(budget: float | int | None) -> str:
 
 def _best_site(sites: Sites, examples: tuple[Array, NDArray[Any]] | None) -> Point:
     probing = probe(sites, CHECK_PROBES, np.random.default_rng(0), with_noise=True)
-    shares = [max(0.0, agreement(site, probing)) for site in sites.networks]
+    shares = [max(0.0, share) for share in site_agreements(sites, probing)]
     values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]
     best = int(np.argmax(values))
     network = sites.networks[best]

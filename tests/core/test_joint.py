@@ -21,7 +21,7 @@ from pfnm.core.mlp import forward, layers
 from pfnm.core.network import IntArray, Network
 from pfnm.core.prior import Prior
 from pfnm.core.probes import agreement, atom_probes, probe
-from pfnm.core.refit import TINY, refit, repair_norms, wanted_values
+from pfnm.core.refit import TINY, refit, refit_targets, repair_norms, wanted_values
 from pfnm.core.sites import comparable
 
 QUICK = settings(
@@ -195,7 +195,8 @@ def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
     ]
     assert np.linalg.norm(layers(repaired)[0].weight[:, 0]) == pytest.approx(np.mean(members))
     probing = probe(sites, 400, rng)
-    fitted = with_tensors(sites, refit(sites, assignments, repaired, probing, 0.01))
+    targets = refit_targets(sites, assignments, probing)
+    fitted = with_tensors(sites, refit(repaired, targets, probing, 0.01))
 
     def error(network: Network) -> float:
         wanted = np.mean([log_softmax(r[-1], axis=0) for r in probing.responses], axis=0)
@@ -293,7 +294,8 @@ def test_a_constant_added_to_all_outputs_of_a_site_changes_no_prediction(
         assignments = {"hidden1": (np.arange(9), np.arange(9))}
         probing = probe(sites, 300, np.random.default_rng(0))
         mean = observed_mean(sites, assignments)
-        return forward(with_tensors(sites, refit(sites, assignments, mean, probing, TINY)), inputs)
+        targets = refit_targets(sites, assignments, probing)
+        return forward(with_tensors(sites, refit(mean, targets, probing, TINY)), inputs)
 
     np.testing.assert_allclose(answers(20.0), answers(0.0), rtol=1e-3, atol=1e-3)
 

@@ -1,11 +1,16 @@
 """Stacked local training against training one by one."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward, layers
 from pfnm.core.network import Network
-from pfnm.federated.training import Recipe, batch_plan, initial_network, train_sites
+from pfnm.federated.data import Data
+from pfnm.federated.training import Recipe, batch_plan, initial_network, stacked, train_sites
 
 torch = pytest.importorskip("torch")
 
@@ -21,9 +26,12 @@ def one_by_one(
         if layer.bias is not None:
             parameters.append(torch.tensor(layer.bias, requires_grad=True))
     per_layer = len(parameters) // len(stack)
-    optimizer = torch.optim.Adam(
-        parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, amsgrad=True
-    )
+    starts = [parameter.detach().clone() for parameter in parameters]
+    options = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+    if recipe.optimizer == "sgd":
+        optimizer = torch.optim.SGD(parameters, **options)
+    else:
+        optimizer = torch.optim.Adam(parameters, amsgrad=True, **options)
     for batch in batch_plan(len(x), recipe, np.random.default_rng(seed)):
         rows = batch[batch >= 0]
         values = torch.tensor(x[rows])
@@ -32,6 +40,8 @@ def one_by_one(
             if per_layer == 2:
                 values = values + parameters[c + 1]
         loss = torch.nn.functional.cross_entropy(values, torch.tensor(y[rows]))
+        for parameter, start in zip(parameters, starts, strict=True):
+            loss = loss + recipe.proximal / 2 * ((parameter - start) ** 2).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -44,13 +54,18 @@ def one_by_one(
     )
 
 
-@pytest.mark.parametrize("biases", [True, False])
-def test_all_sites_at_once_is_the_same_as_one_by_one(biases: bool) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bias_start": None}, {"optimizer": "sgd", "learning_rate": 0.1}, {"proximal": 0.5}],
+    ids=str,
+)
+def test_all_sites_at_once_is_the_same_as_one_by_one(options: dict[str, Any]) -> None:
+    """After 50 steps of the largest site; the smallest has one batch an epoch."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(130, 6)).astype(np.float32)
-    y = rng.integers(3, size=130)
-    parts = [np.arange(70), np.arange(70, 75), np.arange(75, 130)]
-    recipe = Recipe(hidden=(8, 5), epochs=3, batch_size=16, bias_start=0.1 if biases else None)
+    x = rng.normal(size=(230, 6)).astype(np.float32)
+    y = rng.integers(3, size=230)
+    parts = [np.arange(160), np.arange(160, 165), np.arange(165, 230)]
+    recipe = replace(Recipe(hidden=(8, 5), epochs=5, batch_size=16), **options)
     starts = [initial_network(6, 3, recipe, np.random.default_rng(j)) for j in range(3)]
     rngs = [np.random.default_rng(10 + j) for j in range(3)]
     together = train_sites(starts, x, y, parts, recipe, rngs)
@@ -58,6 +73,21 @@ def test_all_sites_at_once_is_the_same_as_one_by_one(biases: bool) -> None:
         alone = one_by_one(starts[j], x[part], y[part], recipe, 10 + j)
         for name, tensor in alone.tensors.items():
             np.testing.assert_allclose(together[j].tensors[name], tensor, rtol=0, atol=1e-5)
+
+
+def test_a_site_that_diverges_fails_alone() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4)).astype(np.float32)
+    x[:20] *= 1e30
+    y = rng.integers(3, size=60)
+    data = Data(x, y, x, y, ("a", "b", "c"))
+    recipe = Recipe(hidden=(5,), epochs=3, optimizer="sgd")
+    starts = {name: initial_network(4, 3, recipe, rng) for name in ("north", "south")}
+    parts = {"north": np.arange(20), "south": np.arange(20, 60)}
+    found = stacked(starts, data, parts, recipe, dict.fromkeys(starts, rng))
+    assert isinstance(found["north"], PFNMError)
+    assert "north: tensor" in str(found["north"])
+    assert isinstance(found["south"], Network)
 
 
 def test_training_learns() -> None:

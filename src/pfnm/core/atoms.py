@@ -44,7 +44,7 @@ def group_atoms(
             weights = np.broadcast_to(sites.weights_of(name, j), wide.shape)
             width = network.sizes[group]
             columns.append(np.moveaxis(wide, dimension, 0).reshape(width, -1))
-            seen.append(np.moveaxis(weights, dimension, 0).reshape(width, -1)[0])
+            seen.append(np.moveaxis(weights, dimension, 0)[0].ravel())
         atoms.append(np.concatenate(columns, axis=1))
         precisions.append(np.concatenate(seen) * site_precisions[j])
     prior_mean = np.concatenate(
@@ -95,19 +95,22 @@ def _sums(
 ) -> tuple[Array, Array]:
     """Over the sites, in global coordinates: the sum of v p, and the sum of p.
 
-    A site's p counts where it has the entry's units of the groups `counted`.
+    A site's p counts where it has the entry's units of the groups `counted`. The second has length
+    1 along axes on which it does not depend.
     """
     first = sites.networks[0]
     widths = {group: width_of(own) for group, own in assignments.items()}
     axes = first.graph.axes[name]
     shape = [widths.get(axis.space, first.sizes[axis.space]) * axis.block for axis in axes]
-    total, weight = np.zeros(shape), np.zeros(shape)
+    varies = [axis.space in (*counted, OUTPUT) for axis in axes]
+    depends = [length if varied else 1 for length, varied in zip(shape, varies, strict=True)]
+    total, weight = np.zeros(shape), np.zeros(depends)
     for j, network in enumerate(sites.networks):
         mine = {group: own[j] for group, own in assignments.items()}
         precision = sites.weights_of(name, j) * precisions[j]
         total[index_of(network, name, mine)] += precision * network.tensors[name]
         own_units = {group: units for group, units in mine.items() if group in counted}
-        weight[index_of(first, name, own_units, shape)] += precision
+        weight[index_of(first, name, own_units, depends)] += precision
     return total, weight
 
 

@@ -21,8 +21,8 @@ from pfnm.core.matching import Matching, match
 from pfnm.core.mlp import ACTIVATIONS, layers
 from pfnm.core.network import OUTPUT, BoolArray, IntArray, Network, Tensor
 from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, Probing, agreement, is_classifier, probe
-from pfnm.core.refit import refit, repair_norms
+from pfnm.core.probes import CHECK_PROBES, Probing, agreement, is_classifier, probe, site_agreements
+from pfnm.core.refit import refit, refit_targets, repair_norms
 from pfnm.core.sites import Sites
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
@@ -99,7 +99,7 @@ def fuse_joint(
             for group, found in fusion.assignments.items()
         },
         agreement=max(share, 0.0),
-        site_agreement=max(0.0, *(agreement(site, to_check) for site in sites.networks)),
+        site_agreement=max(0.0, *site_agreements(sites, to_check)),
         candidates=tuple(tried),
     )
 
@@ -214,5 +214,6 @@ def repaired(
     mean = observed_mean(sites, assignments)
     network = with_tensors(sites, repair_norms(sites, assignments, mean))
     yield None, network
+    targets = refit_targets(sites, assignments, probing)
     for ridge in RIDGES:
-        yield ridge, with_tensors(sites, refit(sites, assignments, network, probing, ridge))
+        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,16 +38,21 @@ class Sweep:
 class Matching:
     """Which global unit each site's unit is, and what the global units are.
 
-    assignments: an int array for each site; mean: (L, D); popularity: (L,), the sites of each.
+    assignments: an int array for each site; popularity: (L,), the sites of each global unit.
     """
 
     assignments: tuple[IntArray, ...]
-    mean: Array
     popularity: IntArray
     objective: float
     """The log posterior of these assignments, without normalising constants."""
     trace: tuple[Sweep, ...]
     settled: bool
+    _mean: Callable[[], Array] = field(repr=False)
+
+    @cached_property
+    def mean(self) -> Array:
+        """The global atoms, (L, D); worked out when it is asked for."""
+        return self._mean()
 
     @property
     def width(self) -> int:
@@ -115,11 +121,11 @@ def match(
     assignments, objective, trace, settled = _run(matcher, first, orders, sweeps)
     return Matching(
         assignments,
-        _mean(vectors, seen, assignments, mean, 1 / prior.prior_variance),
         np.bincount(np.concatenate(assignments)),
         objective,
         tuple(trace),
         settled,
+        partial(_mean, vectors, seen, assignments, mean, 1 / prior.prior_variance),
     )
 
 

@@ -110,7 +110,20 @@ def agreement(network: Network, probing: Probing) -> float:
     alike. Of outputs that do not exclude each other: the share of the ensemble's variation that it
     explains, which is below zero where a constant would do better.
     """
-    values = _answers(network, forward(network, probing.inputs).T)
+    return _agreement(network, forward(network, probing.inputs).T, probing)
+
+
+def site_agreements(sites: Sites, probing: Probing) -> list[float]:
+    """The same of every site, from the responses that are known already."""
+    return [
+        _agreement(network, own[-1], probing)
+        for network, own in zip(sites.networks, probing.responses, strict=True)
+    ]
+
+
+def _agreement(network: Network, outputs: Tensor, probing: Probing) -> float:
+    """From the outputs (outputs, probes)."""
+    values = _answers(network, outputs)
     wanted = probing.answer
     if is_classifier(network):
         sureness = wanted.max(axis=0)

@@ -40,32 +40,38 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
 
 
 def refit(
-    sites: Sites, assignments: Assignments, network: Network, probing: Probing, ridge: float
+    network: Network, targets: Sequence[Tensor], probing: Probing, ridge: float
 ) -> dict[str, Array]:
     """Tensors with which every fused unit does on probes what its members do on average.
 
-    Bottom to top, each layer by least squares: from what the fused layer below now puts out to the
-    mean of the members' values before activation, sites trusted as `probing.trust` says. `ridge`
-    pulls towards the given network. The first layer, whose inputs all sites share, stays.
+    Bottom to top, each layer by least squares: from what the fused layer below now puts out to its
+    target (`wanted_values`, from the second layer up). `ridge` pulls towards the given network. The
+    first layer, whose inputs all sites share, stays.
     """
     stack = layers(network)
     activation = ACTIVATIONS[network.activation]
     tensors: dict[str, Array] = {}
     values = probing.inputs.T
-    groups = list(assignments)
     for depth, layer in enumerate(stack):
         weight = np.asarray(layer.weight, dtype=float)
         bias = None if layer.bias is None else np.asarray(layer.bias, dtype=float)
         if depth > 0:
-            own = assignments[groups[depth]] if depth < len(groups) else None
-            wanted = wanted_values(sites, probing, depth, own)
-            weight, bias = _least_squares(values, wanted, weight, bias, ridge)
+            weight, bias = _least_squares(values, targets[depth - 1], weight, bias, ridge)
         _store(tensors, layer, weight, bias)
         outputs = weight.astype(np.float32).T @ values
         if bias is not None:
             outputs += bias.astype(np.float32)[:, None]
         values = np.asarray(activation(outputs), dtype=np.float32)
     return tensors
+
+
+def refit_targets(sites: Sites, assignments: Assignments, probing: Probing) -> list[Tensor]:
+    """What each layer should give on probes, from the second layer up."""
+    return [
+        wanted_values(sites, probing, depth, own)
+        for depth, own in enumerate([*assignments.values(), None])
+        if depth > 0
+    ]
 
 
 def wanted_values(

@@ -12,6 +12,9 @@ from pfnm.core.fusion import Fusion
 from pfnm.frontier import Point
 
 CLEARLY = 0.02  # of agreement: less is within what another set of probes would give
+DOUBTFUL = (
+    0.83  # of agreement: below, two in three fusions of the deep study were worse than a site
+)
 
 
 def layer_rows(fusion: Fusion) -> list[dict[str, Any]]:
@@ -65,12 +68,21 @@ def fusion_summary(fusion: Fusion, output: str) -> dict[str, Any]:
 def verdict(fusion: Fusion) -> str | None:
     """A warning when the fused network lost what its sites know, and what to do."""
     fused, site = fusion.agreement, fusion.site_agreement
-    if fused is None or site is None or fused >= site + CLEARLY:
+    if fused is None or site is None:
         return None
-    return (
-        f"not worth having: on inputs made from the networks it answers like the sites' ensemble "
-        f"{fused:.0%} of the time, the best single site {site:.0%}; allow a larger --budget"
-    )
+    if fused < site + CLEARLY:
+        return (
+            "not worth having: on inputs made from the networks it answers like the sites' "
+            f"ensemble {fused:.0%} of the time, the best single site {site:.0%}; allow a larger "
+            "--budget"
+        )
+    if fused < DOUBTFUL:
+        return (
+            f"doubtful: agreement with the sites' ensemble is only {fused:.0%}, and below "
+            f"{DOUBTFUL:.0%} a fusion may be worse than its largest site; measure it where there "
+            "is data, or allow a larger --budget"
+        )
+    return None
 
 
 def frontier_table(points: Sequence[Point]) -> Table:
