@@ -14,10 +14,11 @@ import pytest
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import IntArray, Network, Tensor
+from pfnm.federated.data import load_data
 from pfnm.federated.methods import METHODS
 from pfnm.federated.plain import module_of, network_of, one_by_one, train_module
 from pfnm.federated.runs import read_rows, resume, simulate
-from pfnm.federated.setting import Setting
+from pfnm.federated.setting import Setting, federation
 from pfnm.federated.training import Recipe
 
 torch = pytest.importorskip("torch")
@@ -42,7 +43,7 @@ def test_every_method_runs_and_is_recorded(tmp_path: Path) -> None:
     assert pfnm["bytes_down"] == {f"site{j}": site for j in range(4)}
     assert pfnm["bytes_up"] == {f"site{j}": site + 10 * 8 for j in range(4)}
     (first,) = [row for row in rows if (row["method"], row["round"]) == ("dsgd", 1)]
-    assert first["bytes_up"]["site0"] == first["communications"] * (site + 10 * 8)
+    assert first["bytes_up"]["site0"] == first["communications"] * site
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["setting"]["rounds"] == 3
     assert np.sum(list(description["class_counts"].values())) == 1433
@@ -51,8 +52,11 @@ def test_every_method_runs_and_is_recorded(tmp_path: Path) -> None:
 def test_deep_networks_and_no_counts(tmp_path: Path) -> None:
     setting = replace(SMALL, hidden=(12, 8), rounds=2, share_counts=False)
     rows = simulate(setting, tmp_path / "run")
-    assert "kmeans" not in {row["method"] for row in rows}
-    assert {row["method"] for row in rows} == set(METHODS) - {"kmeans"}
+    assert {row["method"] for row in rows} == set(METHODS) - {"kmeans", "weighted"}
+    site = (64 * 12 + 12 + 12 * 8 + 8 + 8 * 10 + 10) * 4  # no counts beside the weights
+    assert all(set(row["bytes_up"].values()) == {site} for row in rows if row["method"] == "pfnm")
+    with pytest.raises(PFNMError, match="needs class counts"):
+        simulate(replace(setting, methods=("weighted",)), tmp_path / "other")
     with pytest.raises(PFNMError, match="kmeans is for one hidden layer"):
         simulate(replace(setting, methods=("kmeans",)), tmp_path / "other")
 
@@ -116,6 +120,32 @@ def test_half_of_the_sites_missing_one_late_and_some_lost(tmp_path: Path) -> Non
         assert not sites & lost[method, number]
 
 
+def test_rounds_in_which_nobody_is_left_change_nothing(tmp_path: Path) -> None:
+    setting = replace(SMALL, methods=("pfnm", "fedavg", "dsgd"), failures=0.99)
+    rows = simulate(setting, tmp_path / "run")
+    assert len(rows) == 9
+    assert sum(len(row["left_out"]) for row in rows) >= 30
+    assert all(row["bytes_up"] == {} for row in rows if len(row["left_out"]) == 4)
+
+
+def test_one_site_with_broken_data_is_left_out_by_every_method(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(400, 2000)).astype(np.float32)
+    y = (x[:, 0] > 0.5).astype(int)
+    setting = replace(SMALL, data=str(tmp_path / "mine.npz"), split="even", rounds=2)
+    np.savez(setting.data, x=x, y=y)
+    whole = federation(setting, load_data(setting.data))
+    # The examples of site2 become too large for any training.
+    rows = whole.data.train_inputs[whole.parts["site2"]]
+    x[np.isin(x[:, 0], rows[:, 0])] *= 3e38
+    np.savez(setting.data, x=x, y=y)
+    found = simulate(setting, tmp_path / "run")
+    for row in found:
+        assert set(row["left_out"]) == {"site2"}, row["method"]
+        assert row["accuracy"] is not None
+    assert {row["method"] for row in found} == set(METHODS)
+
+
 def test_divergence_leaves_a_site_out_by_itself(tmp_path: Path) -> None:
     setting = replace(SMALL, methods=("fedavg", "ensemble"), sgd_rate=1e12)
     rows = simulate(setting, tmp_path / "run")
@@ -125,6 +155,9 @@ def test_divergence_leaves_a_site_out_by_itself(tmp_path: Path) -> None:
     assert last["accuracy"] is None
     with pytest.raises(PFNMError, match="no site could be trained"):
         simulate(replace(SMALL, learning_rate=1e30), tmp_path / "none")
+    with pytest.raises(PFNMError, match="a budget of 5 is below the widest site"):
+        simulate(replace(SMALL, budget=5), tmp_path / "narrow")
+    assert not (tmp_path / "narrow").exists()
 
 
 def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:
@@ -138,6 +171,19 @@ def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:
     (run / "run.json").write_text(json.dumps({**description, "data_sha256": "0"}))
     with pytest.raises(PFNMError, match="not what the run began with"):
         resume(run)
+    (run / "run.json").write_text(json.dumps(description))
+    with pytest.raises(PFNMError, match="began with the training"):
+        resume(run, train=one_by_one(lambda network, *_: network))
+    damages: list[tuple[dict[str, Any], str]] = [
+        ({"threads": 0}, "threads is not positive"),
+        ({"setting": "abc"}, "another version"),
+        ({"setting": {**description["setting"], "sites": "x"}}, "the setting is damaged"),
+        ({"setting": {**description["setting"], "hidden": 5}}, "the setting is damaged"),
+    ]
+    for damage, message in damages:
+        (run / "run.json").write_text(json.dumps({**description, **damage}))
+        with pytest.raises(PFNMError, match=message):
+            resume(run)
     del description["setting"]["alpha"]
     (run / "run.json").write_text(json.dumps(description))
     with pytest.raises(PFNMError, match="another version of pfnm"):
@@ -155,6 +201,8 @@ def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:
         ({"joins": {"north": 2}}, "there is no north"),
         ({"hidden": ()}, "expected the width"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"weight_decay": float("nan")}, "weight_decay is nan"),
+        ({"proximal": -1.0}, "proximal is -1.0"),
     ],
 )
 def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
@@ -164,7 +212,7 @@ def test_settings_are_checked(change: dict[str, Any], message: str) -> None:
 
 KILLED = replace(
     SMALL,
-    methods=("joint", "pfnm", "fedavg", "dsgd"),
+    methods=("kmeans", "joint", "pfnm", "fedavg", "dsgd"),
     rounds=4,
     fraction=0.75,
     failures=0.1,
@@ -230,6 +278,12 @@ def test_a_row_cut_short_and_rows_ahead_of_a_checkpoint_are_done_again(tmp_path:
     metrics.write_text(metrics.read_text() + ahead + "\n" + ahead[:20])
     again = resume(tmp_path / "run")
     assert without_times(again) == without_times(rows)
+    lines = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([lines[0], "1", "\xff", *lines[2:]]))  # a row is lost
+    (tmp_path / "run" / "checkpoints" / ".left.tmp").write_text("of a killed process")
+    again = resume(tmp_path / "run")
+    assert without_times(again) == without_times(rows)
+    assert not list((tmp_path / "run").rglob("*.tmp"))
     checkpoint = tmp_path / "run" / "checkpoints" / "method-pfnm.safetensors"
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     with pytest.raises(PFNMError, match="damaged"):

@@ -1,5 +1,7 @@
 """PFNM with rounds: what the server keeps of whom."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import random_network
@@ -30,14 +32,19 @@ def test_a_missing_site_loses_nothing_and_comes_back_to_its_own_units(method: st
 
 
 def test_a_site_that_joins_late_founds_units_and_the_others_keep_theirs() -> None:
+    """Its weights are far from all others', so that nothing of it matches."""
     first = combined(Server(), networks("a", "b"))
-    second = combined(first, networks("c"))
+    (late,) = networks("c").values()
+    far = replace(late, tensors={name: 50 + tensor for name, tensor in late.tensors.items()})
+    second = combined(first, {"c": far})
     assert list(second.sent) == ["a", "b", "c"]
+    assert first.network is not None
     assert second.network is not None
-    for group, sites in second.assignments.items():
-        for own in sites.values():
-            assert np.unique(own).size == own.size
-            assert own.max() < second.network.widths[group]
+    assert second.network.widths["hidden1"] == first.network.widths["hidden1"] + 5
+    for name in ("a", "b"):
+        for key in ("layers.0.weight", "layers.0.bias"):
+            before, after = first.part(name).tensors[key], second.part(name).tensors[key]
+            np.testing.assert_allclose(after, before, rtol=1e-6)
 
 
 def test_one_site_waits_for_a_second() -> None:
@@ -47,8 +54,14 @@ def test_one_site_waits_for_a_second() -> None:
 
 
 def test_a_class_nobody_in_the_round_has_seen_counts_alike() -> None:
-    counts = {"a": np.array([3, 0, 0]), "b": np.array([1, 5, 0])}
     sent = networks("a", "b")
-    rng = np.random.default_rng(0)
-    server = combine(Server(), sent, counts=counts, method="topdown", rng=rng)
-    assert server.network is not None
+
+    def biases(last: tuple[int, int]) -> np.ndarray:
+        counts = {"a": np.array([3, 0, last[0]]), "b": np.array([1, 5, last[1]])}
+        rng = np.random.default_rng(0)
+        server = combine(Server(), sent, counts=counts, method="topdown", rng=rng)
+        assert server.network is not None
+        return server.network.tensors["layers.1.bias"]
+
+    np.testing.assert_array_equal(biases((0, 0)), biases((7, 7)))
+    assert biases((0, 0))[2] != biases((1, 7))[2]

@@ -114,7 +114,7 @@ def simulate(
         )
         name = f"{Path(data).stem}-{datetime.now():%Y%m%d-%H%M%S}"
         folder = Path("runs") / name if output is None else output
-    names = chosen_methods(setting.methods, len(setting.hidden))
+    names = chosen_methods(setting)
     total = sum(1 if METHODS[n].round is None else setting.rounds for n in names)
     with Progress(
         TextColumn("{task.description}"),
@@ -143,26 +143,26 @@ def simulate(
     if as_json:
         print(json.dumps({"run": str(folder), "rows": rows}, indent=2))
         return
-    out.print(runs_table(rows))
+    out.print(runs_table(rows, setting.sites))
     for site, reason in left_out(rows).items():
         out.print(f"left out: {site}: {reason}")
     out.print(f"{folder}: the run, whole" + (", with split.png (who holds what)" if drawn else ""))
 
 
-def runs_table(rows: list[dict[str, Any]]) -> Any:
+def runs_table(rows: list[dict[str, Any]], sites: int) -> Any:
     """The end of every method."""
     from rich.table import Table
 
     from pfnm.federated.methods import METHODS
 
-    table = Table(title="test accuracy; MB up: sent by one site in all")
+    table = Table(title="test accuracy; MB up: sent by a site in all rounds")
     table.add_column("method", no_wrap=True)
     for head in ("rounds", "accuracy", "parameters", "widths", "MB up"):
         table.add_column(head, justify="right")
     for name in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == name]
         last = own[-1]
-        sent = [sum(row["bytes_up"].values()) / max(1, len(row["bytes_up"])) for row in own]
+        sent = [sum(row["bytes_up"].values()) / sites for row in own]
         table.add_row(
             METHODS[name].title,
             str(last["round"]),
@@ -200,7 +200,7 @@ def parsed_joins(given: list[str]) -> dict[str, int]:
     joins = {}
     for text in given:
         site, _, number = text.partition(":")
-        if not number.isdigit() or int(number) < 1:
+        if not (number.isascii() and number.isdigit()) or int(number) < 1:
             raise PFNMError(f"join {text!r} is no SITE:ROUND such as site7:3")
         joins[site] = int(number)
     return joins

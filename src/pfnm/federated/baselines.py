@@ -51,7 +51,7 @@ def weighted_average(networks: Sequence[Network], weights: ArrayLike) -> Network
     return replace(networks[0], tensors=own, name="average", metadata={})
 
 
-def kmeans(networks: Sequence[Network], seed: int) -> Network:
+def kmeans(networks: Sequence[Network], rng: np.random.Generator) -> Network:
     """The centres of all sites' units, as the units of one network with one hidden layer.
 
     A unit is its incoming weights, bias and outgoing weights; k = min(500, 50 J). The output bias
@@ -66,6 +66,7 @@ def kmeans(networks: Sequence[Network], seed: int) -> Network:
         [np.concatenate([below.weight, [below.bias], above.weight.T]).T for below, above in stacks]
     )
     number = min(MOST_CENTRES, CENTRES_PER_SITE * len(networks), len(atoms))
+    seed = int(rng.integers(2**31))
     centres = KMeans(number, n_init=1, random_state=seed).fit(atoms).cluster_centers_
     inputs = stacks[0][0].weight.shape[0]
     bias = np.mean([a.bias for _, a in stacks if a.bias is not None], axis=0)

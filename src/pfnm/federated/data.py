@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +133,7 @@ def _checked(known: DataSet, path: Path, md5: str) -> bytes:
     try:
         raw = path.read_bytes()
         raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise PFNMError(f"{path}: cannot be read ({error}); fetch it again") from None
     if _md5(raw) != md5:
         raise PFNMError(

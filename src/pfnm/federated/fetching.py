@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ Fetch = Callable[[Sequence[str]], dict[str, bytes]]
 
 WEB_TIMEOUT = 30.0  # seconds without an answer
 CONNECT_TIMEOUT = 5.0
+PATIENCE = 600  # seconds for a package to arrive
 
 
 def from_web(url: str, folder: str | None = None) -> Fetch:
@@ -40,7 +42,7 @@ def from_web(url: str, folder: str | None = None) -> Fetch:
                     return {f: gzip.decompress(Path(p).read_bytes()) for f, p in got.items()}
                 packed = pooch.retrieve(url, None, path=place, downloader=loader)
                 return _unpacked(Path(packed), files, folder)
-            except (OSError, ValueError, EOFError) as error:
+            except (OSError, ValueError, EOFError, tarfile.TarError, zlib.error) as error:
                 raise PFNMError(f"{url}: no answer ({type(error).__name__})") from None
 
     return fetch
@@ -79,7 +81,12 @@ def _run(program: str, arguments: Sequence[str], place: str) -> bytes:
     path = shutil.which(program)
     if path is None:
         raise PFNMError(f"{program} is not installed")
-    done = subprocess.run([path, *arguments], cwd=place, capture_output=True, check=False)
+    try:
+        done = subprocess.run(
+            [path, *arguments], cwd=place, capture_output=True, check=False, timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        raise PFNMError(f"{program} gave no answer in {PATIENCE} seconds") from None
     if done.returncode != 0:
         raise PFNMError(f"{program} {arguments[0]} failed, status {done.returncode}")
     return done.stdout
@@ -93,8 +100,11 @@ def _only(place: str, pattern: str, package: str) -> Path:
 
 
 def _unpacked(packed: Path, files: Sequence[str], folder: str) -> dict[str, bytes]:
-    with tarfile.open(packed) as archive:
-        return {file: _member(archive, f"{folder}/{file}") for file in files}
+    try:
+        with tarfile.open(packed) as archive:
+            return {file: _member(archive, f"{folder}/{file}") for file in files}
+    except (tarfile.TarError, EOFError, zlib.error):
+        raise PFNMError(f"{packed.name} arrived damaged") from None
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:

@@ -16,7 +16,8 @@ from pfnm.core.network import Array, IntArray, Network
 from pfnm.federated.baselines import ensemble, kmeans, naive_average, weighted_average
 from pfnm.federated.dsgd import downpour
 from pfnm.federated.server import Server, combine, seen
-from pfnm.federated.setting import SERVER, Federation
+from pfnm.federated.setting import SERVER, Federation, Setting
+from pfnm.federated.training import Recipe
 
 CLASS_COUNT_BYTES = 8
 
@@ -98,6 +99,19 @@ def _usable(
     return usable
 
 
+def _returned(
+    federation: Federation,
+    starts: Mapping[str, Network],
+    recipe: Recipe,
+    number: int,
+    left_out: dict[str, str],
+) -> dict[str, Network]:
+    """What sites send after training from their starts, if there are any."""
+    if not starts:
+        return {}
+    return _usable(federation.trained(starts, recipe, number), starts, left_out)
+
+
 # Once -------------------------------------------------------------------------------------------
 
 
@@ -105,6 +119,8 @@ def _once(
     federation: Federation,
     local: Local,
     combined: Callable[[list[Network], IntArray | None], Network],
+    *,
+    counted: bool = False,
 ) -> tuple[Network, Info]:
     """One network made of all local ones."""
     begin = time.perf_counter()
@@ -115,7 +131,7 @@ def _once(
         found,
         network.parameters,
         tuple(network.widths.values()),
-        bytes_up=_bytes_up(federation, local.networks),
+        bytes_up=_bytes_up(federation, local.networks, counted=counted),
         left_out=local.left_out,
         seconds_training=local.seconds,
         seconds_combining=middle - begin,
@@ -143,7 +159,7 @@ def _ensemble(federation: Federation, local: Local, *, weighted: bool) -> tuple[
     return None, Info(
         float((values.argmax(axis=1) == federation.data.test_labels).mean()),
         sum(network.parameters for network in networks),
-        bytes_up=_bytes_up(federation, local.networks),
+        bytes_up=_bytes_up(federation, local.networks, counted=weighted),
         left_out=local.left_out,
         seconds_training=local.seconds,
         seconds_evaluating=time.perf_counter() - begin,
@@ -160,6 +176,7 @@ def _fused(federation: Federation, local: Local, *, method: str) -> tuple[Networ
         lambda networks, counts: (
             fuse(networks, class_counts=counts, method=method, budget=budget, rng=rng).network
         ),
+        counted=True,
     )
 
 
@@ -173,24 +190,18 @@ def _pfnm_round(
     setting, server = federation.setting, state.server
     names, left_out = federation.taking_part(number)
     active = [name for name in names if name not in left_out]
-    starts = {
-        name: server.part(name)
-        for name in active
-        if server.network is not None and name in server.sent
-    }
+    known = () if server.network is None else server.sent
+    down = {name: server.part(name) for name in names if name in known}
+    starts = {name: sent for name, sent in down.items() if name in active}
     begin = time.perf_counter()
-    returned: dict[str, Network] = {}
-    if starts:
-        trained = federation.trained(starts, setting.recipe_of(number), number)
-        returned = _usable(trained, starts, left_out)
-    training = time.perf_counter() - begin
-    for name in active:
-        if name not in starts:
-            training = max(training, local.seconds)
-            if name in local.networks:
-                returned[name] = local.networks[name]
-            else:
-                left_out[name] = local.left_out[name]
+    returned = _returned(federation, starts, setting.recipe_of(number), number, left_out)
+    new = [name for name in active if name not in starts]
+    training = time.perf_counter() - begin + local.seconds * len(new) / setting.sites
+    for name in new:
+        if name in local.networks:
+            returned[name] = local.networks[name]
+        else:
+            left_out[name] = local.left_out[name]
     begin = time.perf_counter()
     after = combine(
         server,
@@ -201,8 +212,9 @@ def _pfnm_round(
         rng=setting.rng(SERVER, number),
     )
     combining = time.perf_counter() - begin
-    info = _measured(federation, after.network, starts, returned, left_out, training, combining)
-    return State(after), replace(info, objective=after.objective)
+    info = _measured(federation, after.network, down, returned, left_out, training, combining)
+    up = _bytes_up(federation, returned, counted=True)
+    return State(after), replace(info, objective=after.objective, bytes_up=up)
 
 
 def _average_round(
@@ -219,12 +231,13 @@ def _average_round(
     names, left_out = federation.taking_part(number)
     active = [name for name in names if name not in left_out]
     present = state.server.network
-    starts = {
+    down = {
         name: federation.start(0 if shared else setting.names.index(name))
         if present is None
         else present
-        for name in active
+        for name in names
     }
+    starts = {name: sent for name, sent in down.items() if name in active}
     recipe = replace(
         setting.recipe_of(number),
         optimizer="sgd",
@@ -232,7 +245,7 @@ def _average_round(
         proximal=setting.proximal if proximal else 0.0,
     )
     begin = time.perf_counter()
-    returned = _usable(federation.trained(starts, recipe, number), starts, left_out)
+    returned = _returned(federation, starts, recipe, number, left_out)
     training = time.perf_counter() - begin
     begin = time.perf_counter()
     after = present
@@ -241,7 +254,8 @@ def _average_round(
         weights = sizes if setting.share_counts else np.ones(len(sizes))
         after = weighted_average(list(returned.values()), weights)
     combining = time.perf_counter() - begin
-    down = starts if shared or present is not None else {}
+    if present is None and not shared:
+        down = {}  # every site begins with what it has
     info = _measured(federation, after, down, returned, left_out, training, combining)
     return State(Server(after)), info
 
@@ -253,9 +267,10 @@ def _downpour_round(
     active = [name for name in names if name not in left_out]
     network = state.server.network or federation.start(0)
     begin = time.perf_counter()
-    after, moments, steps = downpour(federation, network, state.moments, active, number)
+    after, moments, steps, bad = downpour(federation, network, state.moments, active, number)
     training = time.perf_counter() - begin
     sent = dict.fromkeys(active, after)
+    left_out |= bad
     info = _measured(federation, after, sent, sent, left_out, training, 0.0)
     up = {name: steps * size for name, size in info.bytes_up.items()}
     down = {name: steps * size for name, size in info.bytes_down.items()}
@@ -279,7 +294,7 @@ def _measured(
         found,
         0 if network is None else network.parameters,
         () if network is None else tuple(network.widths.values()),
-        bytes_up=_bytes_up(federation, up),
+        bytes_up=_bytes_up(federation, up, counted=False),
         bytes_down={name: size_of(sent) for name, sent in down.items()},
         left_out=dict(left_out),
         seconds_training=training,
@@ -299,9 +314,11 @@ def size_of(network: Network) -> int:
     return sum(tensor.nbytes for tensor in network.tensors.values())
 
 
-def _bytes_up(federation: Federation, sent: Mapping[str, Network]) -> dict[str, int]:
-    """Bytes sent to the server, by site: weights, and the class counts if they are shared."""
-    counted = federation.setting.share_counts
+def _bytes_up(
+    federation: Federation, sent: Mapping[str, Network], *, counted: bool
+) -> dict[str, int]:
+    """Bytes sent to the server, by site: weights, and the class counts where they are used."""
+    counted = counted and federation.setting.share_counts
     more = CLASS_COUNT_BYTES * len(federation.data.classes) if counted else 0
     return {name: size_of(network) + more for name, network in sent.items()}
 
@@ -325,7 +342,7 @@ METHODS: Mapping[str, Method] = {
     "kmeans": Method(
         "k-means of units, once",
         once=lambda federation, local: _once(
-            federation, local, lambda n, _: kmeans(n, federation.setting.seed)
+            federation, local, lambda n, _: kmeans(n, federation.setting.rng(SERVER, 1))
         ),
         deep=False,
     ),
@@ -340,12 +357,35 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def chosen_methods(names: Sequence[str], depth: int) -> list[str]:
-    """The methods asked for, or all that networks of this depth allow."""
+def combined_once(name: str, federation: Federation, local: Local) -> tuple[Network | None, Info]:
+    """What a method makes of the local networks; nothing where fewer than two could be trained."""
+    once = METHODS[name].once
+    assert once is not None
+    if len(local.networks) > 1 or name == "local":
+        return once(federation, local)
+    return None, Info(None, 0, left_out=local.left_out, seconds_training=local.seconds)
+
+
+def chosen_methods(setting: Setting) -> list[str]:
+    """The methods asked for, or all that the setting allows."""
+    names, depth = setting.methods, len(setting.hidden)
     unknown = sorted(set(names) - set(METHODS))
     if unknown:
         raise PFNMError(f"unknown method {unknown[0]!r}; choose from {', '.join(METHODS)}")
     for name in names:
         if depth > 1 and not METHODS[name].deep:
             raise PFNMError(f"{name} is for one hidden layer; leave it out, or the other layers")
-    return [n for n in METHODS if (n in names or not names) and (depth == 1 or METHODS[n].deep)]
+    if "weighted" in names and not setting.share_counts:
+        raise PFNMError(
+            "the class-weighted ensemble needs class counts; leave it out, or share them"
+        )
+    return [
+        name
+        for name, method in METHODS.items()
+        if name in names
+        or (
+            not names
+            and (depth == 1 or method.deep)
+            and (name != "weighted" or setting.share_counts)
+        )
+    ]

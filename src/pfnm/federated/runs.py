@@ -11,8 +11,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -22,10 +23,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pfnm.core.budget import width_limits
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
 from pfnm.federated.data import Data, load_data
-from pfnm.federated.methods import METHODS, Local, State, chosen_methods, train_local
+from pfnm.federated.methods import (
+    METHODS,
+    Local,
+    State,
+    chosen_methods,
+    combined_once,
+    train_local,
+)
 from pfnm.federated.server import Server
 from pfnm.federated.setting import Federation, Setting, federation
 from pfnm.federated.training import LocalTraining, stacked
@@ -35,6 +44,7 @@ from pfnm.formats.files import write_whole
 RUN, METRICS, TABLE, LOCK = "run.json", "metrics.jsonl", "table.md", "lock"
 LOCAL = "local"  # the checkpoint of what all sites have after training alone
 NOTE = "pfnm"  # the one metadata key of a checkpoint
+PARTS = ("setting", "data_sha256", "data_dir", "threads", "training", "class_counts")  # of run.json
 LIBRARIES = ("pfnm", "numpy", "scipy", "torch", "scikit-learn", "safetensors")
 
 Row = dict[str, Any]
@@ -50,9 +60,10 @@ def simulate(
     on_row: OnRow = lambda row: None,
 ) -> list[Row]:
     """Run a federation into a new folder; the rows of all methods and rounds."""
-    chosen_methods(setting.methods, len(setting.hidden))
+    chosen_methods(setting)
     data = load_data(setting.data, data_dir)
     federated = federation(setting, data, train)
+    width_limits([federated.start(0)], setting.budget)
     if (folder / RUN).exists():
         raise PFNMError(f"{folder}: there is a run already; resume it, or choose another folder")
     try:
@@ -65,6 +76,7 @@ def simulate(
         "data_sha256": _sha256(data),
         "data_dir": None if data_dir is None else str(data_dir),
         "threads": _threads(),
+        "training": _name_of(train),
         "versions": _versions(),
         "class_counts": {name: found.tolist() for name, found in federated.counts.items()},
     }
@@ -86,6 +98,11 @@ def resume(
     data = load_data(setting.data, data_dir or (None if place is None else Path(place)))
     if _sha256(data) != description["data_sha256"]:
         raise PFNMError(f"{folder}: the data {setting.data} is not what the run began with")
+    if _name_of(train) != description["training"]:
+        raise PFNMError(
+            f"{folder}: the run began with the training {description['training']}, not "
+            f"{_name_of(train)}; resume it with the same"
+        )
     _set_threads(description["threads"])
     return _run(federation(setting, data, train), folder, on_row)
 
@@ -97,38 +114,48 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise PFNMError(f"{folder}: there is no run in it ({RUN} is missing); check the path")
     try:
         description: dict[str, Any] = json.loads(path.read_text())
-        description["setting"], description["data_sha256"], description["threads"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        missing = {*PARTS} - {*description}
+        if missing:
+            raise ValueError(f"{min(missing)} is missing")
+        if not int(description["threads"]) > 0:
+            raise ValueError("threads is not positive")
+    except (ValueError, TypeError, OSError) as error:
         raise PFNMError(f"{path}: cannot be read ({told(error)})") from None
     return description
 
 
 def setting_of(description: Mapping[str, Any], folder: Path) -> Setting:
     """The setting a run was begun with."""
-    given = dict(description["setting"])
+    given = description["setting"]
     known = {field.name for field in fields(Setting)}
-    if set(given) != known:
-        odd = sorted(set(given) ^ known)
-        raise PFNMError(f"{folder}: the run was made by another version of pfnm ({odd[0]} differs)")
+    if not isinstance(given, dict) or set(given) != known:
+        raise PFNMError(f"{folder}: the run was made by another version of pfnm; begin it again")
     plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    return Setting(**plain)
+    try:
+        return Setting(**plain)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise PFNMError(f"{folder / RUN}: the setting is damaged ({told(error)})") from None
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The rows of a run so far; a last line cut short is left out."""
+    """The rows of a run so far; a line that was cut short is left out."""
     path = folder / METRICS
     rows: list[Row] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
+            row = json.loads(line)
+            if row["method"] in METHODS and row["round"] > 0:
+                rows.append(row)
+        except (ValueError, KeyError, TypeError):
+            continue
     return rows
 
 
 def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
     setting = federated.setting
     with _locked(folder):
+        for left in folder.rglob(".*.tmp"):  # of a process that was killed while writing
+            left.unlink()
         checkpoints = _Checkpoints(folder / "checkpoints", federated.start(0))
         local = checkpoints.local()
         if local is None:
@@ -138,8 +165,8 @@ def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
         if not local.networks:
             reason = next(iter(local.left_out.values()), "")
             raise PFNMError(f"no site could be trained ({reason}); lower the learning rate")
-        names = chosen_methods(setting.methods, len(setting.hidden))
-        rows = _settled_rows(folder, {name: checkpoints.round(name) for name in names})
+        names = chosen_methods(setting)
+        rows = _settled_rows(folder, names, checkpoints)
         done = {(row["method"], row["round"]) for row in rows}
         for row in rows:
             on_row(row)
@@ -149,6 +176,7 @@ def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
                 line = json.dumps({"method": name, "round": number, **asdict(info)})
                 file.write(line + "\n")
                 file.flush()
+                os.fsync(file.fileno())
                 row = json.loads(line)
                 rows.append(row)
                 on_row(row)
@@ -156,7 +184,7 @@ def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
             for name in names:
                 method = METHODS[name]
                 if method.once is not None and (name, 1) not in done:
-                    network, info = method.once(federated, local)
+                    network, info = combined_once(name, federated, local)
                     _keep_global(folder, name, network)
                     record(name, 1, info)
                 if method.round is None:
@@ -195,12 +223,23 @@ def table(rows: list[Row], setting: Setting) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settled_rows(folder: Path, rounds: Mapping[str, int]) -> list[Row]:
-    """The rows whose result is kept (one of many rounds only up to its checkpoint), rewritten."""
+def _settled_rows(folder: Path, names: Sequence[str], checkpoints: _Checkpoints) -> list[Row]:
+    """The rows whose result is kept, written back.
+
+    Of a method with rounds: those up to its checkpoint. Where one of them is missing, the method
+    is done again from its beginning.
+    """
     kept: list[Row] = []
-    for row in read_rows(folder):
-        if METHODS[row["method"]].round is None or row["round"] <= rounds[row["method"]]:
-            kept.append(row)
+    found = read_rows(folder)
+    for name in names:
+        own = {row["round"]: row for row in found if row["method"] == name}
+        if METHODS[name].round is not None:
+            last = checkpoints.round(name)
+            own = {number: row for number, row in own.items() if number <= last}
+            if len(own) < last:
+                checkpoints.forget(name)
+                own = {}
+        kept += own.values()
     text = "".join(json.dumps(row) + "\n" for row in kept)
     write_whole(folder / METRICS, text.encode())
     return kept
@@ -255,6 +294,9 @@ class _Checkpoints:
         """The last round of a method that is kept."""
         found = self._read(f"method-{name}")
         return 0 if found is None else int(found[0]["round"])
+
+    def forget(self, name: str) -> None:
+        (self.folder / f"method-{name}.safetensors").unlink()
 
     def state(self, name: str) -> tuple[int, State]:
         found = self._read(f"method-{name}")
@@ -337,6 +379,10 @@ def _set_threads(number: int) -> None:
     import torch
 
     torch.set_num_threads(number)
+
+
+def _name_of(train: LocalTraining) -> str:
+    return f"{train.__module__}.{train.__qualname__}"
 
 
 def _versions() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
@@ -66,6 +67,9 @@ class Setting:
         for name in ("learning_rate", "sgd_rate", "rate_decay", "alpha"):
             if not getattr(self, name) > 0:
                 raise PFNMError(f"{name} is {getattr(self, name)}, expected a positive number")
+        for name in ("weight_decay", "proximal", "seed"):
+            if not 0 <= getattr(self, name) < inf:
+                raise PFNMError(f"{name} is {getattr(self, name)}, expected zero or more")
         if not 0 < self.fraction <= 1 or not 0 <= self.failures < 1:
             raise PFNMError("fraction must lie in (0, 1], failures in [0, 1)")
         stray = sorted(set(self.joins) - set(self.names))

@@ -144,6 +144,7 @@ def _train(
     y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     trained = _train_stack(
         _stack([networks[j] for j in order]),
+        len(layers(networks[0])),
         x,
         y,
         _stacked_batches([parts[j] for j in order], [plans[j] for j in order]),
@@ -156,6 +157,7 @@ def _train(
 
 def _train_stack(
     stack: list[torch.Tensor],
+    depth: int,
     x: torch.Tensor,
     y: torch.Tensor,
     batches: IntArray,
@@ -173,7 +175,7 @@ def _train_stack(
         if active < len(stack[0]):
             finished += [[p[s] for p in stack] for s in range(len(stack[0]) - 1, active - 1, -1)]
             stack, optimizer = _shrunk(stack, optimizer, active, recipe)
-        _set_gradients(stack, x, y, torch.from_numpy(batch[:active]))
+        _set_gradients(stack, depth, x, y, torch.from_numpy(batch[:active]))
         for p, start in zip(stack, starts, strict=False):
             assert p.grad is not None
             p.grad.add_(p - start[:active], alpha=recipe.proximal)
@@ -183,7 +185,11 @@ def _train_stack(
 
 
 def _set_gradients(
-    stack: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor, index: torch.Tensor
+    stack: Sequence[torch.Tensor],
+    depth: int,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    index: torch.Tensor,
 ) -> None:
     """The gradients of the mean cross-entropy of each site's batch, (sites, batch) rows of x.
 
@@ -191,7 +197,6 @@ def _set_gradients(
     """
     import torch
 
-    depth = len(stack) if stack[-1].shape[1] > 1 else len(stack) // 2
     weights, biases = stack[:depth], stack[depth:]
     real = (index >= 0).to(torch.float32)
     rows = index.clamp(min=0)
