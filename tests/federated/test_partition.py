@@ -59,3 +59,11 @@ def test_the_authors_split_gives_a_full_site_nothing_more() -> None:
 def test_what_cannot_be_is_told(name: str, sites: int, alpha: float, message: str) -> None:
     with pytest.raises(PFNMError, match=message):
         split(name, np.arange(100) % 2, sites, np.random.default_rng(0), alpha)
+
+
+def test_a_seed_keeps_its_split() -> None:
+    """Networks of committed studies hang on it: these numbers must not change."""
+    labels = np.repeat(np.arange(3), 40)
+    found = [part.size for part in split("dirichlet", labels, 4, np.random.default_rng(1))]
+    assert found == [10, 26, 14, 70]
+    assert split("even", labels, 4, np.random.default_rng(1))[0][:5].tolist() == [0, 6, 7, 9, 15]

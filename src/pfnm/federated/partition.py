@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def by_label(labels: IntArray, sites: int, rng: np.random.Generator) -> list[Int
 
     The pieces are dealt out at random.
     """
-    ordered = np.concatenate(_by_class(labels, rng))
+    ordered = np.concatenate(list(_by_class(labels, rng)))
     pieces = np.array_split(ordered, 2 * sites)
     dealt = rng.permutation(2 * sites)
     return [
@@ -101,9 +101,10 @@ def _drawn(
     )
 
 
-def _by_class(labels: IntArray, rng: np.random.Generator) -> list[IntArray]:
+def _by_class(labels: IntArray, rng: np.random.Generator) -> Iterator[IntArray]:
     """The positions of each class in random order."""
-    return [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    for label in np.unique(labels):
+        yield rng.permutation(np.flatnonzero(labels == label))
 
 
 def split(
