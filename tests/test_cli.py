@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -366,3 +367,27 @@ def test_data_list_and_get(run: Run, tmp_path: Path) -> None:
     status, _, error = run("data", "get", "odd")
     assert status == 2
     assert "choose digits, mnist, fashion, cifar10" in error
+
+
+def test_check_tells_a_good_fusion_from_a_bad_one(run: Run, tmp_path: Path) -> None:
+    network = random_network(0, (6, 9, 4))
+    files = [tmp_path / f"site{j}.safetensors" for j in range(3)]
+    for j, file in enumerate(files):
+        noise = np.random.default_rng(j)
+        tensors = {n: t + 0.05 * noise.normal(size=t.shape) for n, t in network.tensors.items()}
+        pfnm.save(replace(network, tensors=tensors), file)
+    good, bad, odd = (tmp_path / f"{name}.safetensors" for name in ("good", "bad", "odd"))
+    run("fuse", *files, "-o", good)
+    pfnm.save(random_network(9, (6, 9, 4)), bad)
+    pfnm.save(random_network(9, (6, 9, 5)), odd)
+    status, text, _ = run("check", good, *files, "--json")
+    found = json.loads(text)
+    assert status == 0
+    assert found["agreement"] > 0.9
+    status, text, error = run("check", bad, *files)
+    assert status == 0
+    assert "not worth having" in error
+    assert "the best single site, site" in text
+    status, _, error = run("check", odd, *files)
+    assert status == 2
+    assert "outputs" in error

@@ -1,6 +1,6 @@
 """Networks trained apart, on data that cannot be pooled, become one compact network."""
 
-from pfnm.api import fuse
+from pfnm.api import Check, check, fuse
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.matching import Matching, match
@@ -10,12 +10,14 @@ from pfnm.formats import load, save
 
 __all__ = [
     "Axis",
+    "Check",
     "Fusion",
     "Matching",
     "Network",
     "PFNMError",
     "Prior",
     "UnitGraph",
+    "check",
     "fuse",
     "load",
     "match",

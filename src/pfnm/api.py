@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from os import PathLike
@@ -19,8 +19,9 @@ from pfnm.core.budget import DEFAULT_BUDGET, limits_by_parameters, width_limits
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion, fuse_topdown
 from pfnm.core.joint import fuse_joint
-from pfnm.core.network import Label, Network
+from pfnm.core.network import OUTPUT, Label, Network
 from pfnm.core.prior import SPREAD, Prior
+from pfnm.core.probes import CHECK_PROBES, agreement, probe, site_agreements
 from pfnm.core.sites import comparable
 from pfnm.formats import load, site_names
 from pfnm.formats.tables import counts_matrix, read_class_counts
@@ -114,6 +115,41 @@ def fuse(
     }
     network = replace(fusion.network, metadata=_provenance(fusion, given, options))
     return replace(fusion, network=network, model=_same_kind(network, networks[0]))
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a network and the best of its sites agree with the sites' ensemble on probes."""
+
+    agreement: float
+    best_site: str
+    site_agreement: float
+
+
+def check(
+    network: Any,
+    networks: Sequence[Any],
+    *,
+    class_counts: Any = None,
+    site_weights: Sequence[float] | None = None,
+    activation: str | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> Check:
+    """How often any network answers like the class-weighted ensemble of the sites, without data.
+
+    Networks and files as `fuse` takes them. The probes are made from the sites' networks.
+    """
+    (given,) = as_networks([network], activation=activation)
+    own = as_networks(networks, activation=activation)
+    sites = comparable(own, counts_table(class_counts, own), site_weights)
+    aligned = comparable([given, *own]).networks[0]
+    if aligned.sizes[OUTPUT] != sites.networks[0].sizes[OUTPUT]:
+        raise PFNMError(f"{given.name} knows classes that none of the sites does")
+    generator = np.random.default_rng(0 if rng is None else rng)
+    probing = probe(sites, CHECK_PROBES, generator, with_noise=True)
+    shares = site_agreements(sites, probing)
+    best = int(np.argmax(shares))
+    return Check(max(0.0, agreement(aligned, probing)), own[best].name, max(0.0, shares[best]))
 
 
 def as_networks(

@@ -142,9 +142,38 @@ def fuse(
             + ("" if fusion.agreement is None else f", agreement {fusion.agreement:.0%}")
             + (" (stopped before the matching settled)" if unsettled else "")
         )
-        warning = verdict(fusion)
+        warning = verdict(fusion.agreement, fusion.site_agreement)
         if warning is not None:
             errors.print(f"pfnm: {warning}")
+
+
+@app.command()
+def check(
+    fused: Annotated[Path, typer.Argument(help="The file of a fused network.")],
+    files: Annotated[list[Path], typer.Argument(help="The files of the sites' networks.")],
+    class_counts: CountsOption = None,
+    site_weights: SiteWeightsOption = None,
+    activation: ActivationOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how often a fused network answers like its sites' ensemble. No data."""
+    result = api.check(
+        fused,
+        files,
+        class_counts=class_counts,
+        site_weights=read_weights(site_weights, files),
+        activation=activation,
+        rng=seed,
+    )
+    warning = verdict(result.agreement, result.site_agreement)
+    if as_json:
+        print(json.dumps({"file": str(fused), **vars(result), "warning": warning}, indent=2))
+        return
+    out.print(f"{fused}: agreement {result.agreement:.0%}")
+    out.print(f"the best single site, {result.best_site}: {result.site_agreement:.0%}")
+    if warning is not None:
+        errors.print(f"pfnm: {warning}")
 
 
 @app.command()

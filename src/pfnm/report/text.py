@@ -58,16 +58,18 @@ def fusion_summary(fusion: Fusion, output: str) -> dict[str, Any]:
         "settled": fusion.settled,
         "agreement": fusion.agreement,
         "site_agreement": fusion.site_agreement,
-        "warning": verdict(fusion),
+        "warning": verdict(fusion.agreement, fusion.site_agreement),
         "options": fusion.network.metadata["options"],
         "trace": {group: [asdict(s) for s in sweeps] for group, sweeps in fusion.trace.items()},
         "candidates": [asdict(candidate) for candidate in fusion.candidates],
     }
 
 
-def verdict(fusion: Fusion) -> str | None:
-    """A warning when the fused network lost what its sites know, and what to do."""
-    fused, site = fusion.agreement, fusion.site_agreement
+def verdict(fused: float | None, site: float | None) -> str | None:
+    """A warning when a fused network lost what its sites know, and what to do.
+
+    From its agreement with the sites' ensemble, and the best single site's.
+    """
     if fused is None or site is None:
         return None
     if fused < site + CLEARLY:
