@@ -13,7 +13,7 @@ LEVELS = [
     {"formats", "frameworks"},
     {"api", "evaluate"},
     {"federated"},
-    {"demo", "frontier"},
+    {"demo", "frontier", "polishing"},
     {"report"},
     {"cli"},
 ]

@@ -380,6 +380,12 @@ def test_check_tells_a_good_fusion_from_a_bad_one(run: Run, tmp_path: Path) -> N
     run("fuse", *files, "-o", good)
     pfnm.save(random_network(9, (6, 9, 4)), bad)
     pfnm.save(random_network(9, (6, 9, 5)), odd)
+    polished = tmp_path / "polished.safetensors"
+    status, text, _ = run(
+        "fuse", *files, "-o", polished, "--polish", "--polish-seconds", 1, "--json"
+    )
+    assert status == 0
+    assert pfnm.load(polished).metadata["polish"]["seconds"] == 1
     status, text, _ = run("check", good, *files, "--json")
     found = json.loads(text)
     assert status == 0

@@ -7,6 +7,7 @@ from pfnm.core.matching import Matching, match
 from pfnm.core.network import Axis, Network, UnitGraph
 from pfnm.core.prior import Prior
 from pfnm.formats import load, save
+from pfnm.polishing import polish
 
 __all__ = [
     "Axis",
@@ -21,5 +22,6 @@ __all__ = [
     "fuse",
     "load",
     "match",
+    "polish",
     "save",
 ]

@@ -114,7 +114,7 @@ def fuse(
         "started_from_assignments": start is not None,
     }
     network = replace(fusion.network, metadata=_provenance(fusion, given, options))
-    return replace(fusion, network=network, model=_same_kind(network, networks[0]))
+    return replace(fusion, network=network, model=same_kind(network, networks[0]))
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,8 @@ def sha256(path: str | PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _same_kind(network: Network, first: Any) -> Any:
+def same_kind(network: Network, first: Any) -> Any:
+    """The network as what `first` is: a scikit-learn estimator, or a `Network`."""
     if is_sklearn(first):
         from pfnm.frameworks.sklearn import to_estimator
 

@@ -89,6 +89,13 @@ def fuse(
         Path | None,
         typer.Option(help="Choose variances, mass and budget on labelled data (.npz, x and y)."),
     ] = None,
+    polish: Annotated[
+        bool,
+        typer.Option("--polish", help="Let the sites' networks teach the fused one; no data."),
+    ] = False,
+    polish_seconds: Annotated[
+        float | None, typer.Option(min=0, help="Stop polishing after so many seconds.")
+    ] = None,
     seed: SeedOption = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     as_json: JsonOption = False,
@@ -129,6 +136,20 @@ def fuse(
                 sweeps=sweeps,
                 on_step=advance,
                 **options,
+            )
+    if polish:
+        from pfnm.polishing import polish as polished
+
+        own = read_site_labels(labels, files)
+        with progress("polishing", hidden=quiet or as_json) as advance:
+            fusion = polished(
+                fusion,
+                api.as_networks(files, labels=own, activation=activation),
+                class_counts=class_counts,
+                site_weights=options["site_weights"],
+                rng=seed,
+                seconds=polish_seconds,
+                on_step=advance,
             )
     save(fusion.network, output, force=force)
     if as_json:

@@ -76,13 +76,13 @@ def verdict(fused: float | None, site: float | None) -> str | None:
         return (
             "not worth having: on inputs made from the networks it answers like the sites' "
             f"ensemble {fused:.0%} of the time, the best single site {site:.0%}; allow a larger "
-            "--budget"
+            "--budget, or --polish it"
         )
     if fused < DOUBTFUL:
         return (
             f"doubtful: agreement with the sites' ensemble is only {fused:.0%}, and below "
             f"{DOUBTFUL:.0%} a fusion may be worse than its largest site; measure it where there "
-            "is data, or allow a larger --budget"
+            "is data, allow a larger --budget, or --polish it"
         )
     return None
 
