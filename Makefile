@@ -31,6 +31,7 @@ study: .venv/for-test
 	$(BIN)/python studies/deep.py
 	$(BIN)/python studies/pair.py
 	$(BIN)/python studies/choosing.py
+	$(BIN)/python studies/polish.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
