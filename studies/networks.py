@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 import pfnm
-from pfnm.core.network import Array, Network
+from pfnm.core.mlp import layers
+from pfnm.core.network import Array, Network, Tensor
 from pfnm.federated.data import Data
 from pfnm.federated.partition import dirichlet, homogeneous
 from pfnm.federated.training import Recipe, initial_network, train_sites
@@ -17,14 +22,19 @@ SITES = 10
 UNITS = 100
 ALPHA = 0.5
 LEAST_EXAMPLES = 10
-SPLITS = ("even", "dirichlet")
+PAPERS: dict[str, dict[str, Any]] = {"cifar10": {"learning_rate": 0.001, "weight_decay": 1e-5}}
+SPLITS = ("even", "dirichlet", "authors")
 
 
 def site_networks(
-    data: Data, split: str, depth: int, seed: int, folder: Path
+    data: Data, split: str, depth: int, seed: int, folder: Path, name: str = "mnist"
 ) -> tuple[list[Network], Array]:
-    """Ten networks with `depth` hidden layers of 100 units, and their class counts (10, 10)."""
-    place = folder / f"{split}-{depth}-{seed}"
+    """Ten networks with `depth` hidden layers of 100 units, and their class counts (10, 10).
+
+    name: of the data, for its training and its folder.
+    """
+    other = "" if name == "mnist" else f"{name}-"
+    place = folder / f"{other}{split}-{depth}-{seed}"
     paths = [place / f"site{j}.safetensors" for j in range(SITES)]
     if not (place / "counts.json").exists():
         place.mkdir(parents=True, exist_ok=True)
@@ -33,10 +43,12 @@ def site_networks(
         if split == "even":
             parts = homogeneous(labels, SITES, rng)
         else:
-            parts = dirichlet(labels, SITES, ALPHA, rng, LEAST_EXAMPLES)
-        recipe = Recipe(hidden=(UNITS,) * depth)
+            capped = split == "authors"
+            parts = dirichlet(labels, SITES, ALPHA, rng, LEAST_EXAMPLES, capped=capped)
+        recipe = replace(Recipe(hidden=(UNITS,) * depth), **PAPERS.get(name, {}))
         rngs = np.random.default_rng([seed, SPLITS.index(split), depth]).spawn(2 * SITES)
-        starts = [initial_network(784, 10, recipe, own) for own in rngs[:SITES]]
+        inputs = data.train_inputs.shape[1]
+        starts = [initial_network(inputs, 10, recipe, own) for own in rngs[:SITES]]
         trained = train_sites(starts, data.train_inputs, labels, parts, recipe, rngs[SITES:])
         for network, path in zip(trained, paths, strict=True):
             pfnm.save(network, path, force=True)
@@ -45,3 +57,21 @@ def site_networks(
     return [pfnm.load(path) for path in paths], np.array(
         json.loads((place / "counts.json").read_text())
     )
+
+
+def side_by_side(networks: Sequence[Network]) -> Network:
+    """Networks kept whole in one: hidden layers beside each other, outputs added."""
+    stacks = [layers(network) for network in networks]
+    top = len(stacks[0]) - 1
+    tensors: dict[str, Tensor] = {}
+    for depth, own in enumerate(zip(*stacks, strict=True)):
+        first = own[0]
+        assert first.bias_name is not None
+        blocks = [layer.weight for layer in own]
+        biases = [layer.bias for layer in own if layer.bias is not None]
+        whole: Tensor = np.concatenate(blocks, axis=1 if depth == 0 else 0)
+        if 0 < depth < top:
+            whole = block_diag(*blocks).astype(whole.dtype)
+        tensors[first.weight_name] = whole.T.copy() if first.transposed else whole
+        tensors[first.bias_name] = np.concatenate(biases) if depth < top else np.sum(biases, axis=0)
+    return replace(networks[0], tensors=tensors, name="side by side")

@@ -1,7 +1,10 @@
-"""Polish in the deep study: fused and polished, at one and two sites' width.
+"""Polish in the deep study: fused and polished, beside what a user could do instead.
 
-The networks of `deep.py`. Every cell is written as it is measured, into results/deep/polish.jsonl;
-`--table` prints the table of docs/deep.md from the rows.
+The networks of `deep.py`, and the same on the authors' split, on CIFAR-10 and on digits. Every cell
+is written as it is measured, into results/deep/polish.jsonl; `--table` prints the tables of
+docs/deep.md from the rows. What stands beside polish has the same size and the same training: from
+random weights ("scratch"), from as many of the largest sites as fit side by side ("largest"), and
+those kept whole without training ("whole").
 """
 
 from __future__ import annotations
@@ -9,85 +12,133 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from networks import site_networks
+from networks import side_by_side, site_networks
 
 import pfnm
 from pfnm.core.mlp import forward, probabilities
 from pfnm.core.network import Network
+from pfnm.core.probes import said_together
+from pfnm.core.sites import comparable
 from pfnm.federated.data import Data, data_folder, load_data
+from pfnm.federated.training import Recipe, initial_network
 
 ROWS = Path(__file__).parents[1] / "results" / "deep" / "polish.jsonl"
-CELLS = (("even", 6), ("even", 3), ("dirichlet", 3), ("dirichlet", 1))
+CELLS = {
+    "mnist": [
+        *(("even", 6), ("even", 3), ("dirichlet", 3), ("dirichlet", 1)),
+        *(("authors", 3), ("authors", 1)),
+    ],
+    "cifar10": [(split, depth) for split in ("even", "authors") for depth in (1, 3)],
+    "digits": [(split, depth) for split in ("even", "authors") for depth in (1, 3)],
+}
+SEEDS = {"mnist": (0, 1, 2, 3, 4), "cifar10": (0,), "digits": (0, 1, 2)}
 BUDGETS = (1.0, 2.0)
-SEEDS = (0, 1, 2, 3, 4)
+SHOWN = ("fused", "polished", "scratch", "largest", "whole")
+
+Row = dict[str, Any]
 
 
-def rows() -> list[dict[str, Any]]:
+def rows() -> list[Row]:
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
 
 
-def run(work: Path, seeds: Sequence[int], data: Data) -> None:
-    done = {(r["split"], r["depth"], r["seed"], r["budget"]) for r in rows()}
-    x, y = data.test_inputs, data.test_labels
-
-    def accuracy(network: Network) -> float:
-        return float(100 * (forward(network, x).argmax(axis=1) == y).mean())
-
+def run(work: Path, name: str, seeds: Sequence[int]) -> None:
+    data = load_data(name)
+    done = {(r["data"], r["split"], r["depth"], r["seed"], r["budget"]) for r in rows()}
     for seed in seeds:
-        for split, depth in CELLS:
-            networks, counts = site_networks(data, split, depth, seed, work)
-            mean = np.mean([probabilities(network, x) for network in networks], axis=0)
-            ensemble = float(100 * (mean.argmax(axis=1) == y).mean())
+        for split, depth in CELLS[name]:
             for budget in BUDGETS:
-                if (split, depth, seed, budget) in done:
+                key = {"data": name, "split": split, "depth": depth, "seed": seed, "budget": budget}
+                if tuple(key.values()) in done:
                     continue
-                fused = pfnm.fuse(networks, class_counts=counts, budget=budget)
-                begin = time.perf_counter()
-                polished = pfnm.polish(fused, networks, class_counts=counts)
-                row = {
-                    **{"split": split, "depth": depth, "seed": seed, "budget": budget},
-                    "ensemble": ensemble,
-                    "fused": accuracy(fused.network),
-                    "polished": accuracy(polished.network),
-                    "kept": polished.network.metadata["polish"]["kept"],
-                    "seconds": time.perf_counter() - begin,
-                }
+                row = {**key, **measured(data, name, split, depth, seed, int(budget), work)}
                 with ROWS.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(row, flush=True)
 
 
-def table() -> str:
+def measured(
+    data: Data, name: str, split: str, depth: int, seed: int, times: int, work: Path
+) -> Row:
+    networks, counts = site_networks(data, split, depth, seed, work, name)
+    x, y = data.test_inputs, data.test_labels
+    sites = comparable(networks, counts)
+
+    def right(outputs: Any) -> float:
+        return float(100 * (outputs.argmax(axis=1) == y).mean())
+
+    def of(network: Network) -> float:
+        return right(forward(network, x))
+
+    outputs = [probabilities(network, x) for network in networks]
+    shares = sites.class_shares[:, None]
+    fused = pfnm.fuse(networks, class_counts=counts, budget=float(times))
+    begin = time.perf_counter()
+    polished = pfnm.polish(fused, networks, class_counts=counts)
+    seconds = time.perf_counter() - begin
+    by_size = np.argsort(-counts.sum(axis=1), kind="stable")[:times]
+    whole = side_by_side([sites.networks[j] for j in by_size])
+    recipe = Recipe(hidden=tuple(fused.widths.values()))
+    scratch = initial_network(x.shape[1], counts.shape[1], recipe, np.random.default_rng(seed))
+    others = {
+        what: pfnm.polish(replace(fused, network=start), networks, class_counts=counts).network
+        for what, start in (("scratch", scratch), ("largest", whole))
+    }
+    return {
+        "ensemble": right(np.mean(outputs, axis=0)),
+        "weighted": right((shares * outputs).sum(axis=0)),
+        "together": right(said_together(sites, [forward(n, x).T for n in networks]).T),
+        "fused": of(fused.network),
+        "polished": of(polished.network),
+        **{what: of(network) for what, network in others.items()},
+        "whole": of(whole),
+        "agreement_fused": fused.agreement,
+        "agreement_polished": polished.agreement,
+        "kept": polished.network.metadata["polish"]["kept"],
+        "seconds": seconds,
+    }
+
+
+def table(names: Iterable[str]) -> str:
     """Points against the uniform ensemble of the same networks, mean over seeds."""
-    heads = [f"{b:g}x {what}" for b in BUDGETS for what in ("fused", "polished")]
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
-    for split, depth in CELLS:
-        cells = []
-        for budget in BUDGETS:
-            own = [
-                r for r in rows() if (r["split"], r["depth"], r["budget"]) == (split, depth, budget)
-            ]
-            for what in ("fused", "polished"):
-                cells.append(f"{np.mean([r[what] - r['ensemble'] for r in own]):+.2f}")
-        lines.append(f"| {split}, {depth} layers | " + " | ".join(cells) + " |")
+    heads = ["", "uniform", "weighted", "together"]
+    heads += [f"{budget:g}x {what}" for budget in BUDGETS for what in SHOWN]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    found = rows()
+    for name in names:
+        for split, depth in CELLS[name]:
+            own = [r for r in found if (r["data"], r["split"], r["depth"]) == (name, split, depth)]
+            cells = [f"{np.mean([r['ensemble'] for r in own]):.1f} %"]
+            cells += [_points(own, what) for what in ("weighted", "together")]
+            for budget in BUDGETS:
+                at = [r for r in own if r["budget"] == budget]
+                cells += [_points(at, what) for what in SHOWN]
+            lines.append(f"| {name} {split}, {depth} layers | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _points(own: Sequence[Row], what: str) -> str:
+    return f"{np.mean([r[what] - r['ensemble'] for r in own]):+.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", action="store_true", help="print the table from the rows")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="only these")
+    parser.add_argument("--data", nargs="+", default=list(CELLS), help="only these")
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these")
     parser.add_argument("--work", type=Path, default=data_folder() / "deep-networks")
     arguments = parser.parse_args()
     if arguments.table:
-        print(table())
+        print(table(arguments.data))
     else:
-        run(arguments.work, arguments.seeds, load_data("mnist"))
+        for name in arguments.data:
+            run(arguments.work, name, arguments.seeds or SEEDS[name])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pfnm import polishing
 from pfnm.core.mlp import mlp
 from pfnm.core.network import Network
 from pfnm.formats import save
@@ -46,3 +47,10 @@ def site_files(tmp_path: Path) -> list[Path]:
     counts = {f"site{j}": [j + 1, 2, 3, 4] for j in range(3)}
     (tmp_path / "counts.json").write_text(json.dumps(counts))
     return paths
+
+
+@pytest.fixture
+def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polish with a tenth of its probes."""
+    for name, number in (("ATOM", 2000), ("MIXED", 1000), ("SEEKING", 1000)):
+        monkeypatch.setattr(polishing, f"{name}_PROBES", number)

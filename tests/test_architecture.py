@@ -12,8 +12,10 @@ LEVELS = [
     {"core"},
     {"formats", "frameworks"},
     {"api", "evaluate"},
+    {"teaching"},
+    {"polishing"},
     {"federated"},
-    {"demo", "frontier", "polishing"},
+    {"demo", "frontier"},
     {"report"},
     {"cli"},
 ]

@@ -72,7 +72,8 @@ def test_json_is_all_that_is_printed(run: Run, site_files: list[Path], tmp_path:
     layer = result["layers"][0]
     assert layer["site_widths"] == [5, 6, 7]
     assert layer["in_all"] + layer["in_some"] + layer["in_one"] == layer["width"]
-    assert result["agreement"] == max(tried["agreement"] for tried in result["candidates"])
+    assert 0.5 < result["agreement"] <= 1
+    assert all(0 <= tried["sure_agreement"] <= 1 for tried in result["candidates"])
     assert result["options"]["budget"] == 2.0
     assert layer["width"] <= 14
 
@@ -369,6 +370,7 @@ def test_data_list_and_get(run: Run, tmp_path: Path) -> None:
     assert "choose digits, mnist, fashion, cifar10" in error
 
 
+@pytest.mark.usefixtures("few_probes")
 def test_check_tells_a_good_fusion_from_a_bad_one(run: Run, tmp_path: Path) -> None:
     network = random_network(0, (6, 9, 4))
     files = [tmp_path / f"site{j}.safetensors" for j in range(3)]
@@ -397,3 +399,41 @@ def test_check_tells_a_good_fusion_from_a_bad_one(run: Run, tmp_path: Path) -> N
     status, _, error = run("check", odd, *files)
     assert status == 2
     assert "outputs" in error
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_polish_on_data_and_what_is_wrong(run: Run, site_files: list[Path], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    x = np.random.default_rng(0).uniform(-2, 5, size=(60, 6))
+    np.savez(tmp_path / "x.npz", x=x)
+    np.savez(tmp_path / "xy.npz", x=x, y=np.arange(60) % 3)
+    np.savez(tmp_path / "y.npz", y=np.arange(60) % 3)
+    target = tmp_path / "g.safetensors"
+    fuse: list[object] = ["fuse", *site_files, "-o", target, "--force"]
+    polish: list[object] = [*fuse, "--polish", "--polish-seconds", 2]
+    cases: list[tuple[list[object], str]] = [
+        (["--input-range", "-2,5"], "probes"),
+        (["--input-like", tmp_path / "x.npz"], "probes"),
+        (["--polish-data", tmp_path / "x.npz", "--no-probes"], "real inputs"),
+        (["--polish-data", tmp_path / "xy.npz"], "labels"),
+    ]
+    for options, judged_on in cases:
+        status, _, _ = run(*polish, *options)
+        assert status == 0
+        assert pfnm.load(target).metadata["polish"]["judged_on"] == judged_on
+    before = target.read_bytes()
+    for arguments, message in [
+        ([*polish, "--input-range", "1"], "expected two numbers"),
+        ([*polish, "--input-range", "3,1"], "range 3.0 to 1.0 is none"),
+        ([*polish, "--no-probes"], "--no-probes needs --polish-data"),
+        ([*fuse, "--polish-data", tmp_path / "x.npz"], "belong to --polish"),
+        ([*polish, "--polish-data", tmp_path / "y.npz"], "no array named x"),
+        ([*polish, "--polish-data", tmp_path / "none.npz"], "none.npz"),
+    ]:
+        status, text, error = run(*arguments)
+        assert (status, text) == (2, "")
+        assert message in error
+        assert error.count("\n") == 1
+    assert target.read_bytes() == before
+    status, text, _ = run("frontier", *site_files, "--budgets", "1x", "--polish", "--json")
+    assert [point["name"] for point in json.loads(text)][1:3] == ["1x", "1x, polished"]

@@ -1,6 +1,7 @@
 """Polish: taught by the sites, kept only where it helps."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,22 +9,20 @@ from conftest import random_network
 
 import pfnm
 from pfnm import polishing as module
+from pfnm import teaching
+from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS, forward
 from pfnm.core.network import Network
-from pfnm.core.probes import agreement, probe
+from pfnm.core.probes import InputRange, agreement, alike, probe, said_together
 from pfnm.core.sites import comparable
+from pfnm.evaluate import evaluate
 from pfnm.federated.data import load_data
 from pfnm.federated.methods import accuracy, train_local
+from pfnm.federated.runs import simulate
 from pfnm.federated.setting import Setting
 from pfnm.federated.setting import federation as digit_sites
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture
-def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in (("ATOM", 3000), ("MIXED", 1000), ("SEEKING", 1000)):
-        monkeypatch.setattr(module, f"{name}_PROBES", number)
 
 
 def federation(**changes: object) -> list[Network]:
@@ -33,7 +32,8 @@ def federation(**changes: object) -> list[Network]:
     ]
 
 
-def test_a_narrow_fusion_of_digits_gets_better_and_repeatably() -> None:
+@pytest.mark.usefixtures("few_probes")
+def test_a_narrow_fusion_of_digits_gets_better() -> None:
     setting = Setting(sites=4, hidden=(20, 20, 20), epochs=20)
     digits = digit_sites(setting, load_data("digits"))
     networks, counts = list(train_local(digits).networks.values()), list(digits.counts.values())
@@ -45,10 +45,113 @@ def test_a_narrow_fusion_of_digits_gets_better_and_repeatably() -> None:
     assert accuracy(digits, polished.network) > accuracy(digits, fusion.network) + 0.03
     assert polished.widths == fusion.widths
     assert polished.assignments is fusion.assignments
-    again = pfnm.polish(fusion, networks, class_counts=counts)
-    for name, tensor in polished.network.tensors.items():
+    record = polished.network.metadata["polish"]
+    assert record["kept"]
+    assert record["judged_on"] == "probes"
+    assert polished.network.metadata["agreement"] == polished.agreement
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_the_same_seed_gives_the_same_network() -> None:
+    networks = federation()
+    fusion = pfnm.fuse(networks, budget=1.0)
+    first, again = (pfnm.polish(fusion, networks, rng=3) for _ in range(2))
+    for name, tensor in first.network.tensors.items():
         np.testing.assert_array_equal(again.network.tensors[name], tensor)
-    assert polished.network.metadata["polish"]["kept"]
+
+
+def like_answers(network: Network, networks: list[Network], inputs: np.ndarray) -> float:
+    wanted = said_together(comparable(networks), [forward(n, inputs).T for n in networks])
+    return alike(network, inputs, wanted)
+
+
+@pytest.mark.usefixtures("few_probes")
+@pytest.mark.parametrize("probes", [True, False])
+def test_real_inputs_teach_what_probes_do_not_reach(*, probes: bool) -> None:
+    networks = federation()
+    rng = np.random.default_rng(0)
+    real = (5 + rng.normal(size=(600, 8))).astype(np.float32)
+    fusion = pfnm.fuse(networks, budget=1.0)
+    polished = pfnm.polish(fusion, networks, inputs=real[:400], probes=probes)
+    record = polished.network.metadata["polish"]
+    assert (record["kept"], record["judged_on"]) == (True, "real inputs")
+    before, after = (like_answers(f.network, networks, real[400:]) for f in (fusion, polished))
+    assert after > before
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_labels_are_learned() -> None:
+    networks = [replace(network, labels=tuple("abcd")) for network in federation()]
+    inputs = np.random.default_rng(0).normal(size=(1500, 8))
+    labels = np.array(list("abcd"))[np.digitize(inputs[:, 0], [-0.7, 0, 0.7])]
+    fusion = pfnm.fuse(networks, budget=1.0)
+    polished = pfnm.polish(
+        fusion, networks, inputs=inputs[:500], targets=labels[:500], probes=False
+    )
+    assert polished.network.metadata["polish"]["judged_on"] == "labels"
+    measures = [evaluate(f.network, inputs[500:], labels[500:]) for f in (fusion, polished)]
+    assert measures[1]["accuracy"] > measures[0]["accuracy"] + 0.1
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_probes_imitate_given_inputs() -> None:
+    networks = federation()
+    like = np.random.default_rng(0).uniform(2, 3, size=(5, 8)).astype(np.float32)
+    sites = comparable(networks)
+    within = InputRange(like.min(axis=0), like.max(axis=0))
+    made = module._probes(sites, np.random.default_rng(0), within, like)
+    assert (made >= like.min(axis=0) - 1e-6).all()
+    assert (made <= like.max(axis=0) + 1e-6).all()
+    polished = pfnm.polish(pfnm.fuse(networks, budget=1.0), networks, like=like)
+    record = polished.network.metadata["polish"]
+    assert record["imitated"] == 5
+    np.testing.assert_allclose(record["input_range"][0], like.min(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"probes": False}, "nothing to teach by"),
+        ({"targets": np.zeros(30, int)}, "targets but no inputs"),
+        ({"inputs": np.zeros((5, 8))}, "5 inputs to polish on are too few"),
+        ({"inputs": np.zeros((30, 7))}, "expected rows of 8 numbers"),
+        ({"inputs": np.full((30, 8), np.nan)}, "NaN"),
+        ({"inputs": np.zeros((30, 8)), "targets": np.full(30, 4)}, "does not know the label 4"),
+        ({"inputs": np.zeros((30, 8)), "targets": np.zeros(29, int)}, "one row of"),
+        ({"like": [["x"] * 8]}, "the inputs to imitate"),
+        ({"input_range": (1, 0)}, "range 1 to 0 is none"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, object], message: str) -> None:
+    networks = federation()
+    fusion = pfnm.fuse(networks, budget=1.0)
+    if isinstance(options.get("targets"), np.ndarray) and "inputs" in options:
+        options["targets"][:1] = 0  # type: ignore[index]
+    with pytest.raises(PFNMError, match=message):
+        pfnm.polish(fusion, networks, **options)  # type: ignore[arg-type]
+
+
+def test_the_rate_rises_and_falls_once() -> None:
+    done = np.linspace(0, 1, 101)
+    rates = np.array([teaching.rate(share) for share in done])
+    top = int(rates.argmax())
+    assert done[top] == pytest.approx(teaching.WARM_UP)
+    assert rates[top] == pytest.approx(teaching.LARGEST_RATE)
+    assert (np.diff(rates[: top + 1]) > 0).all()
+    assert (np.diff(rates[top:]) < 0).all()
+    assert rates[-1] == 0
+
+
+@pytest.mark.usefixtures("few_probes")
+@pytest.mark.parametrize("method", ["pfnm", "pfnm-joint", "joint"])
+def test_the_lab_polishes_before_it_sends_out(method: str, tmp_path: Path) -> None:
+    setting = Setting(sites=3, hidden=(10,), epochs=1, rounds=2, methods=(method,), budget=1.0)
+    rows = [
+        simulate(replace(setting, polish=polish), tmp_path / str(polish))
+        for polish in (False, True)
+    ]
+    assert rows[0][-1]["accuracy"] != rows[1][-1]["accuracy"]
+    assert rows[0][-1]["bytes_up"] == rows[1][-1]["bytes_up"] or method == "pfnm"
 
 
 @pytest.mark.usefixtures("few_probes")
@@ -79,8 +182,8 @@ def test_values_and_sigmoids(output: str) -> None:
 def test_every_activation_is_numpys(activation: str) -> None:
     network = replace(random_network(0, (8, 12, 4)), activation=activation)
     inputs = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
-    stack = module._tensors(network)
-    found = module._forward(stack, torch.from_numpy(inputs), module._activation(network))
+    stack = teaching._tensors(network)
+    found = teaching._forward(stack, torch.from_numpy(inputs), teaching._activation(network))
     np.testing.assert_allclose(found.numpy(), forward(network, inputs), rtol=1e-3, atol=1e-4)
 
 

@@ -21,12 +21,22 @@ from pfnm.core.fusion import Fusion, fuse_topdown
 from pfnm.core.joint import fuse_joint
 from pfnm.core.network import OUTPUT, Label, Network
 from pfnm.core.prior import SPREAD, Prior
-from pfnm.core.probes import CHECK_PROBES, agreement, probe, site_agreements
-from pfnm.core.sites import comparable
+from pfnm.core.probes import (
+    CHECK_PROBES,
+    UNIT_RANGE,
+    InputRange,
+    agreement,
+    probe,
+    site_agreements,
+)
+from pfnm.core.sites import Sites, comparable
 from pfnm.formats import load, site_names
 from pfnm.formats.tables import counts_matrix, read_class_counts
 
 METHODS = ("joint", "topdown")
+
+Ends = tuple[ArrayLike, ArrayLike]
+"""The smallest and the largest value of inputs: of all of them, or of each."""
 
 
 def fuse(
@@ -45,6 +55,8 @@ def fuse(
     max_params: int | None = None,
     start: Assignments | None = None,
     sweeps: int | None = None,
+    input_range: Ends | None = None,
+    checked: bool = True,
     rng: np.random.Generator | int | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> Fusion:
@@ -58,7 +70,9 @@ def fuse(
     factor (float) of the widest site's or as a number of units (int); None: no limit; by default
     2.0 for "joint", no limit for "topdown". max_params: at most so many parameters, instead of a
     budget. start: the assignments of an earlier fusion of the same sites. sweeps: exactly so many
-    (topdown). rng: a generator or a seed (default 0).
+    (topdown). input_range: between which values the inputs lie (default 0 to 1), for the probes
+    made from the networks. checked: whether a top-down fusion's agreement is measured (a joint
+    one's always is). rng: a generator or a seed (default 0).
     """
     if method not in METHODS:
         raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
@@ -82,11 +96,18 @@ def fuse(
             raise PFNMError("give a budget or a number of parameters, not both")
         limits = limits_by_parameters(sites.networks, max_params)
     generator = np.random.default_rng(0 if rng is None else rng)
+    within = input_range_of(input_range)
     if method == "joint":
         if sweeps is not None:
             raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
         fusion = fuse_joint(
-            sites, prior=prior, rng=generator, limits=limits, start=start, on_step=on_step
+            sites,
+            prior=prior,
+            rng=generator,
+            limits=limits,
+            start=start,
+            within=within,
+            on_step=on_step,
         )
     else:
         fusion = fuse_topdown(
@@ -98,6 +119,9 @@ def fuse(
             sweeps=sweeps,
             on_step=on_step,
         )
+        if checked:
+            found = _checked(fusion.network, sites, within, generator)
+            fusion = replace(fusion, agreement=found.agreement, site_agreement=found.site_agreement)
     options = {
         "method": method,
         "prior": asdict(prior),
@@ -111,6 +135,9 @@ def fuse(
         if labels is None
         else [None if own is None else list(own) for own in labels],
         "activation": activation,
+        "input_range": None
+        if input_range is None
+        else [np.asarray(end, dtype=float).tolist() for end in input_range],
         "started_from_assignments": start is not None,
     }
     network = replace(fusion.network, metadata=_provenance(fusion, given, options))
@@ -133,11 +160,13 @@ def check(
     class_counts: Any = None,
     site_weights: Sequence[float] | None = None,
     activation: str | None = None,
+    input_range: Ends | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> Check:
-    """How often any network answers like the class-weighted ensemble of the sites, without data.
+    """How often any network answers as the sites do together, without data.
 
-    Networks and files as `fuse` takes them. The probes are made from the sites' networks.
+    Networks, files and the inputs' range as `fuse` takes them. The probes are made from the sites'
+    networks.
     """
     (given,) = as_networks([network], activation=activation)
     own = as_networks(networks, activation=activation)
@@ -146,10 +175,20 @@ def check(
     if aligned.sizes[OUTPUT] != sites.networks[0].sizes[OUTPUT]:
         raise PFNMError(f"{given.name} knows classes that none of the sites does")
     generator = np.random.default_rng(0 if rng is None else rng)
-    probing = probe(sites, CHECK_PROBES, generator, with_noise=True)
+    return _checked(aligned, sites, input_range_of(input_range), generator)
+
+
+def _checked(network: Network, sites: Sites, within: InputRange, rng: np.random.Generator) -> Check:
+    probing = probe(sites, CHECK_PROBES, rng, with_noise=True, within=within)
     shares = site_agreements(sites, probing)
     best = int(np.argmax(shares))
-    return Check(max(0.0, agreement(aligned, probing)), own[best].name, max(0.0, shares[best]))
+    name = sites.networks[best].name
+    return Check(max(0.0, agreement(network, probing)), name, max(0.0, shares[best]))
+
+
+def input_range_of(given: Ends | None) -> InputRange:
+    """Between which values probes lie: as said, or 0 to 1."""
+    return UNIT_RANGE if given is None else InputRange(*given)
 
 
 def as_networks(

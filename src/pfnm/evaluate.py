@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward
-from pfnm.core.network import OUTPUT, Array, Label, Network, Tensor
+from pfnm.core.network import OUTPUT, Array, IntArray, Label, Network, Tensor
+from pfnm.core.probes import is_classifier
 
 MOST_LISTED = 10  # labels in an error message
 
@@ -40,13 +41,7 @@ def evaluate(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures
     are measured by `exact_match`, the share of examples with all labels right, and
     `label_accuracy`, the share of labels. The R2 of targets that do not vary is None.
     """
-    if targets.ndim == 2 and targets.shape[1] == 1:
-        targets = targets[:, 0]
-    if targets.ndim not in (1, 2) or len(targets) != len(inputs):
-        raise PFNMError(
-            f"the targets have shape {targets.shape} for {len(inputs)} examples; give one row of "
-            "targets for each example"
-        )
+    targets = _one_column(inputs, targets)
     whole = targets.ndim == 1 and targets.dtype.kind in "biuU"
     if _is_binary(network) or (network.output == "sigmoid" and targets.ndim == 2):
         return _sigmoids(network, inputs, targets)
@@ -55,6 +50,18 @@ def evaluate(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures
     if network.output in ("softmax", "sigmoid") or logits:
         return _classes(network, inputs, targets)
     return _regression(network, inputs, targets)
+
+
+def _one_column(inputs: Tensor, targets: NDArray[Any]) -> NDArray[Any]:
+    """Targets as (examples,) where there is one for each example, or an error."""
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.ndim not in (1, 2) or len(targets) != len(inputs):
+        raise PFNMError(
+            f"the targets have shape {targets.shape} for {len(inputs)} examples; give one row of "
+            "targets for each example"
+        )
+    return targets
 
 
 def _sigmoids(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
@@ -72,6 +79,13 @@ def _sigmoids(network: Network, inputs: Array, targets: NDArray[Any]) -> Measure
 
 
 def _classes(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
+    wanted = _places(network, targets)
+    accuracy = float((_outputs(network, inputs).argmax(axis=1) == wanted).mean())
+    return {"accuracy": accuracy, "examples": len(targets)}
+
+
+def _places(network: Network, targets: NDArray[Any]) -> IntArray:
+    """The output each target belongs to; -1 where there is none."""
     labels = _labels(network)
     if targets.ndim == 2:
         rows = _zeros_and_ones(network, targets)
@@ -80,33 +94,39 @@ def _classes(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures
                 f"{network.name} knows one class for each example, the data has rows with none or "
                 "several; give one-hot rows or one label for each example"
             )
-        wanted = rows.argmax(axis=1)
-    else:
-        place = {label: number for number, label in enumerate(labels)}
-        wanted = np.array([place.get(target, -1) for target in targets.tolist()])
+        return np.asarray(rows.argmax(axis=1))
+    place = {label: number for number, label in enumerate(labels)}
+    wanted: IntArray = np.array([place.get(target, -1) for target in targets.tolist()])
     if (wanted < 0).all():
         raise PFNMError(
             f"{network.name} knows the labels {_listed(labels)}, and the data has none of them (it "
             f"has {_listed(np.unique(targets).tolist())}); give the network's labels as the data "
             "has them"
         )
-    accuracy = float((_outputs(network, inputs).argmax(axis=1) == wanted).mean())
-    return {"accuracy": accuracy, "examples": len(targets)}
+    return wanted
+
+
+def wanted_outputs(network: Network, inputs: Tensor, targets: NDArray[Any]) -> Tensor:
+    """What the network should answer to the inputs, (examples, outputs), to teach it by.
+
+    Of classes that exclude each other: 1 for the right one. Targets as for `evaluate`.
+    """
+    targets = _one_column(inputs, targets)
+    outputs = network.sizes[OUTPUT]
+    if is_classifier(network):
+        places = _places(network, targets)
+        if (places < 0).any():
+            stray = targets[np.argmin(places)]
+            raise PFNMError(f"{network.name} does not know the label {stray!s}; leave it out")
+        return np.eye(outputs, dtype=np.float32)[places]
+    if network.output == "sigmoid":
+        return _zeros_and_ones(network, targets.reshape(len(targets), -1)).astype(np.float32)
+    return _values(network, targets).astype(np.float32)
 
 
 def _regression(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
-    if targets.dtype.kind not in "biuf":
-        raise PFNMError(
-            f"{network.name} has no labels and the targets hold {targets.dtype}, expected numbers; "
-            "give the labels of its outputs if it is a classifier"
-        )
+    wanted = _values(network, targets)
     values = _outputs(network, inputs)
-    wanted = targets.reshape(len(targets), -1).astype(float)
-    if wanted.shape != values.shape:
-        raise PFNMError(
-            f"{network.name} has {values.shape[1]} outputs, the data {wanted.shape[1]} targets of "
-            f"{targets.dtype}; give as many, or the labels of its outputs if it is a classifier"
-        )
     squared = ((values - wanted) ** 2).sum(axis=0)
     spread = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
     varies = np.ptp(wanted, axis=0) > 0
@@ -115,6 +135,23 @@ def _regression(network: Network, inputs: Array, targets: NDArray[Any]) -> Measu
         "mean_squared_error": float(squared.mean() / len(wanted)),
         "examples": len(wanted),
     }
+
+
+def _values(network: Network, targets: NDArray[Any]) -> Array:
+    """A regression's targets, (examples, outputs)."""
+    if targets.dtype.kind not in "biuf":
+        raise PFNMError(
+            f"{network.name} has no labels and the targets hold {targets.dtype}, expected numbers; "
+            "give the labels of its outputs if it is a classifier"
+        )
+    wanted: Array = targets.reshape(len(targets), -1).astype(float)
+    if wanted.shape[1] != network.sizes[OUTPUT]:
+        raise PFNMError(
+            f"{network.name} has {network.sizes[OUTPUT]} outputs, the data {wanted.shape[1]} "
+            f"targets of {targets.dtype}; give as many, or the labels of its outputs if it is a "
+            "classifier"
+        )
+    return wanted
 
 
 def _outputs(network: Network, inputs: Array) -> Tensor:

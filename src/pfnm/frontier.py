@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pfnm.api import fuse
+from pfnm.api import Ends, fuse, input_range_of
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.network import Array, Network
-from pfnm.core.probes import CHECK_PROBES, probe, site_agreements
+from pfnm.core.probes import CHECK_PROBES, InputRange, probe, site_agreements
 from pfnm.core.sites import Sites, comparable
 from pfnm.evaluate import evaluate
 from pfnm.federated.baselines import ensemble
@@ -42,6 +42,8 @@ def frontier(
     class_counts: Any = None,
     site_weights: Any = None,
     examples: tuple[Array, NDArray[Any]] | None = None,
+    input_range: Ends | None = None,
+    polished: bool = False,
     on_step: Callable[[], None] | None = None,
     **options: Any,
 ) -> list[Point]:
@@ -50,15 +52,25 @@ def frontier(
     Class counts and site weights count for the ensemble as they do for the fusions.
 
     examples: inputs and labels to measure accuracy on; without them only agreement is told.
+    polished: whether each fusion is polished too, a point of its own.
     """
     known = {"class_counts": class_counts, "site_weights": site_weights}
-    fusions = [fuse(networks, budget=b, on_step=on_step, **known, **options) for b in budgets]
-    points = [_best_site(comparable(networks, **known), examples)]
-    for budget, fusion in zip(budgets, fusions, strict=True):
+    ranged = {**known, "input_range": input_range}
+    fusions = {
+        _named(b): fuse(networks, budget=b, on_step=on_step, **ranged, **options) for b in budgets
+    }
+    if polished:
+        from pfnm.polishing import polish
+
+        rng = options.get("rng")
+        for name, fusion in list(fusions.items()):
+            fusions[f"{name}, polished"] = polish(fusion, networks, rng=rng, **ranged)
+    points = [_best_site(comparable(networks, **known), input_range_of(input_range), examples)]
+    for name, fusion in fusions.items():
         network = fusion.network
         points.append(
             Point(
-                _named(budget),
+                name,
                 ", ".join(map(str, network.widths.values())),
                 network.parameters,
                 fusion.agreement,
@@ -80,8 +92,11 @@ def _named(budget: float | int | None) -> str:
     return f"{budget} units" if isinstance(budget, int) else f"{budget:g}x"
 
 
-def _best_site(sites: Sites, examples: tuple[Array, NDArray[Any]] | None) -> Point:
-    probing = probe(sites, CHECK_PROBES, np.random.default_rng(0), with_noise=True)
+def _best_site(
+    sites: Sites, within: InputRange, examples: tuple[Array, NDArray[Any]] | None
+) -> Point:
+    rng = np.random.default_rng(0)
+    probing = probe(sites, CHECK_PROBES, rng, with_noise=True, within=within)
     shares = [max(0.0, share) for share in site_agreements(sites, probing)]
     values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]
     best = int(np.argmax(values))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 app = typer.Typer(
     help="Networks trained apart, on data that cannot be pooled, become one compact network.",
@@ -21,6 +28,23 @@ out = Console(highlight=False, markup=False, emoji=False)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+
+
+@contextmanager
+def epochs(title: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, float], None]]:
+    """A bar of epochs, with the agreement reached."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=hidden or not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done, share: bar.update(
+            task, completed=done, description=f"{title}, agreement {share:.1%}"
+        )
 
 
 @contextmanager

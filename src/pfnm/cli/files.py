@@ -11,10 +11,10 @@ from rich.table import Table
 
 import pfnm
 from pfnm import api
-from pfnm.cli.console import JsonOption, SeedOption, app, errors, out, progress
+from pfnm.cli.console import JsonOption, SeedOption, app, epochs, errors, out, progress
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS
-from pfnm.core.network import INPUT, OUTPUT, Network
+from pfnm.core.network import INPUT, OUTPUT, Array, Network
 from pfnm.core.prior import RULES
 from pfnm.report.text import frontier_table, fusion_summary, fusion_table, verdict
 
@@ -41,6 +41,16 @@ SiteWeightsOption = Annotated[
 SiteLabelsOption = Annotated[
     Path | None,
     typer.Option(help="JSON: the outputs' labels, one list for all, or site name to list."),
+]
+
+
+InputRangeOption = Annotated[
+    str | None,
+    typer.Option(help="Between which values the networks' inputs lie: LOW,HIGH (default: 0,1)."),
+]
+InputLikeOption = Annotated[
+    Path | None,
+    typer.Option(help="A few real inputs (.npz, x), for the inputs made from the networks."),
 ]
 
 
@@ -94,8 +104,20 @@ def fuse(
         typer.Option("--polish", help="Let the sites' networks teach the fused one; no data."),
     ] = False,
     polish_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Stop polishing after so many seconds.")
+        float | None, typer.Option(min=0, help="Be done with polishing after so many seconds.")
     ] = None,
+    polish_data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Polish on real inputs too (.npz, x): the sites say what they are, or their "
+            "labels do (y)."
+        ),
+    ] = None,
+    probes: Annotated[
+        bool, typer.Option(help="Whether to polish on inputs made from the networks, beside data.")
+    ] = True,
+    input_range: InputRangeOption = None,
+    input_like: InputLikeOption = None,
     seed: SeedOption = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     as_json: JsonOption = False,
@@ -104,15 +126,22 @@ def fuse(
     """Fuse trained networks from files into one network. No data, no retraining."""
     from pfnm import frontier
     from pfnm.formats import check_target, save
-    from pfnm.formats.tables import read_examples
+    from pfnm.formats.tables import read_examples, read_inputs
 
     check_target(output, force=force)
+    if not polish and (polish_seconds, polish_data, probes) != (None, None, True):
+        raise PFNMError("these options belong to --polish; give it too, or leave them out")
+    if not probes and polish_data is None:
+        raise PFNMError("--no-probes needs --polish-data to polish on")
+    real = (None, None) if polish_data is None else read_inputs(polish_data)
+    like = None if input_like is None else read_inputs(input_like)[0]
     options: dict[str, Any] = {
         "method": method,
         "site_weights": read_weights(site_weights, files),
         "labels": read_site_labels(labels, files),
         "activation": activation,
         "rules": rules,
+        "input_range": parsed_range(input_range, like),
         "rng": seed,
     }
     if calibrate is not None:
@@ -138,18 +167,24 @@ def fuse(
                 **options,
             )
     if polish:
+        from pfnm import teaching
         from pfnm.polishing import polish as polished
 
         own = read_site_labels(labels, files)
-        with progress("polishing", hidden=quiet or as_json) as advance:
+        with epochs("polishing", teaching.EPOCHS, hidden=quiet or as_json) as advance:
             fusion = polished(
                 fusion,
                 api.as_networks(files, labels=own, activation=activation),
                 class_counts=class_counts,
                 site_weights=options["site_weights"],
+                inputs=real[0],
+                targets=real[1],
+                probes=probes,
+                like=like,
+                input_range=options["input_range"],
                 rng=seed,
                 seconds=polish_seconds,
-                on_step=advance,
+                on_epoch=advance,
             )
     save(fusion.network, output, force=force)
     if as_json:
@@ -175,16 +210,22 @@ def check(
     class_counts: CountsOption = None,
     site_weights: SiteWeightsOption = None,
     activation: ActivationOption = None,
+    input_range: InputRangeOption = None,
+    input_like: InputLikeOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how often a fused network answers like its sites' ensemble. No data."""
+    """Say how often a fused network answers as its sites do together. No data."""
+    from pfnm.formats.tables import read_inputs
+
+    like = None if input_like is None else read_inputs(input_like)[0]
     result = api.check(
         fused,
         files,
         class_counts=class_counts,
         site_weights=read_weights(site_weights, files),
         activation=activation,
+        input_range=parsed_range(input_range, like),
         rng=seed,
     )
     warning = verdict(result.agreement, result.site_agreement)
@@ -213,12 +254,17 @@ def frontier(
     site_weights: SiteWeightsOption = None,
     labels: SiteLabelsOption = None,
     activation: ActivationOption = None,
+    input_range: InputRangeOption = None,
+    input_like: InputLikeOption = None,
+    polish: Annotated[
+        bool, typer.Option("--polish", help="Polish each fusion too, a row of its own.")
+    ] = False,
     seed: SeedOption = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fuse at several budgets and show size against accuracy (or agreement, without data)."""
-    from pfnm.formats.tables import read_examples
+    from pfnm.formats.tables import read_examples, read_inputs
     from pfnm.frontier import frontier as measure
     from pfnm.report.frontier import check_picture, draw_frontier
 
@@ -226,6 +272,7 @@ def frontier(
         check_picture(output, force=force)
     chosen = [parsed_budget(text) for text in budgets.split(",")]
     examples = None if data is None else read_examples(data)
+    like = None if input_like is None else read_inputs(input_like)[0]
     networks = api.as_networks(files, labels=read_site_labels(labels, files), activation=activation)
     counts = api.counts_table(class_counts, networks)
     with progress("fusing", hidden=as_json) as advance:
@@ -235,6 +282,8 @@ def frontier(
             class_counts=counts,
             examples=examples,
             site_weights=read_weights(site_weights, files),
+            input_range=parsed_range(input_range, like),
+            polished=polish,
             rng=seed,
             on_step=advance,
         )
@@ -246,6 +295,17 @@ def frontier(
     out.print(frontier_table(points))
     if output is not None:
         out.print(str(output))
+
+
+def parsed_range(text: str | None, like: Array | None) -> api.Ends | None:
+    """The inputs' range from LOW,HIGH, or from inputs to imitate."""
+    if text is None:
+        return None if like is None else (like.min(axis=0), like.max(axis=0))
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise PFNMError(f"--input-range is {text!r}, expected two numbers: LOW,HIGH") from None
+    return low, high
 
 
 def given_prior(

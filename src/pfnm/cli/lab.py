@@ -54,6 +54,9 @@ def simulate(
     sgd_rate: Annotated[float, typer.Option(help="Learning rate of FedAvg and FedProx.")] = 0.1,
     proximal: Annotated[float, typer.Option(min=0, help="FedProx's mu.")] = 0.01,
     budget: Annotated[str, typer.Option(help="Of the joint method, as for fuse.")] = "2x",
+    polish: Annotated[
+        bool, typer.Option("--polish", help="Polish what is fused before it is sent out.")
+    ] = False,
     fraction: Annotated[float, typer.Option(help="Of the sites that take part in a round.")] = 1.0,
     failures: Annotated[
         float, typer.Option(help="How probably a site is lost in the middle of a round.")
@@ -106,6 +109,7 @@ def simulate(
             sgd_rate=sgd_rate,
             proximal=proximal,
             budget=parsed_budget(budget),
+            polish=polish,
             fraction=fraction,
             failures=failures,
             joins=parsed_joins(join or []),

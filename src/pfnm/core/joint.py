@@ -21,7 +21,17 @@ from pfnm.core.matching import Matching, match
 from pfnm.core.mlp import ACTIVATIONS, layers
 from pfnm.core.network import OUTPUT, BoolArray, IntArray, Network, Tensor
 from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, Probing, agreement, is_classifier, probe, site_agreements
+from pfnm.core.probes import (
+    CHECK_PROBES,
+    UNIT_RANGE,
+    InputRange,
+    Probing,
+    agreement,
+    is_classifier,
+    probe,
+    site_agreements,
+    sure_agreement,
+)
 from pfnm.core.refit import refit, refit_targets, repair_norms
 from pfnm.core.sites import Sites
 
@@ -41,7 +51,7 @@ class Candidate:
     emphasis: float
     joint_sweep: int
     ridge: float | None
-    agreement: float
+    sure_agreement: float
     objective: float
 
 
@@ -53,14 +63,16 @@ def fuse_joint(
     rng: np.random.Generator,
     limits: Mapping[str, int] | None = None,
     start: Assignments | None = None,
+    within: InputRange = UNIT_RANGE,
     on_step: Callable[[], None] | None = None,
 ) -> Fusion:
     """Match all groups jointly, several times over, and keep the fusion the sites agree with most.
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
-    the same sites, from which every group then starts. The order in which a site lists its units
-    does not matter: they are sorted by their norm before all else, so that even ties fall the same
-    way (of units with the very same norm the one listed first comes first).
+    the same sites, from which every group then starts. within: where the probes' values lie. The
+    order in which a site lists its units does not matter: they are sorted by their norm before all
+    else, so that even ties fall the same way (of units with the very same norm the one listed first
+    comes first).
     """
     orders = [unit_order(network) for network in sites.networks]
     sites = replace(
@@ -73,22 +85,22 @@ def fuse_joint(
     if start is not None:
         start = _in_order(start, orders)
     match_rng, fit_rng, check_rng, order_rng = rng.spawn(4)
-    to_match = probe(sites, MATCH_PROBES, match_rng)
-    to_fit = probe(sites, FIT_PROBES, fit_rng)
-    to_check = probe(sites, CHECK_PROBES, check_rng, with_noise=True)
+    to_match = probe(sites, MATCH_PROBES, match_rng, within=within)
+    to_fit = probe(sites, FIT_PROBES, fit_rng, within=within)
+    to_check = probe(sites, CHECK_PROBES, check_rng, with_noise=True, within=within)
     best: tuple[float, Network, Mapping[str, Matching]] | None = None
     tried = []
     for emphasis in EMPHASES:
         states = joint_states(sites, prior, limits, to_match, emphasis, start, order_rng, on_step)
         for sweep, matchings in enumerate(states, start=1):
             for ridge, network in repaired(sites, matchings, to_fit):
-                share = agreement(network, to_check)
+                share = sure_agreement(network, to_check)
                 total = sum(matching.objective for matching in matchings.values())
                 tried.append(Candidate(emphasis, sweep, ridge, share, total))
                 if best is None or share > best[0]:
                     best = share, network, matchings
     assert best is not None
-    share, network, chosen = best
+    _, network, chosen = best
     fusion = fusion_of(sites, network, chosen, prior)
     return replace(
         fusion,
@@ -98,7 +110,7 @@ def fuse_joint(
             )
             for group, found in fusion.assignments.items()
         },
-        agreement=max(share, 0.0),
+        agreement=max(0.0, agreement(network, to_check)),
         site_agreement=max(0.0, *site_agreements(sites, to_check)),
         candidates=tuple(tried),
     )

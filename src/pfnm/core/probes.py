@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
+from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward, layers, preactivations
 from pfnm.core.network import OUTPUT, Array, Network, Tensor
 from pfnm.core.sites import Sites
@@ -28,18 +30,59 @@ class Probing:
     """Probes, and the sites' responses to them.
 
     inputs: (probes, inputs). responses[j][c]: (units, probes), site j's layer c before activation.
-    answer: (outputs, probes), the ensemble's: each site counts for a class as far as it has seen
-    it. trust: (sites, probes), how much each site has seen of what a probe looks like; sums to 1.
+    answer: (outputs, probes), what the sites say together (`said_together`). mean: (outputs,
+    probes), the plain ensemble's answer, each site counting for a class as far as it has seen it.
+    trust: (sites, probes), how much each site has seen of what a probe looks like; sums to 1.
     """
 
     inputs: Tensor
     responses: Sequence[Sequence[Tensor]]
     answer: Array
+    mean: Array
     trust: Array
 
 
-def atom_probes(networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
-    """Probes (count, inputs): sums of weight vectors, negative parts cut, scaled to maximum 1."""
+@dataclass(frozen=True, eq=False)
+class InputRange:
+    """Between which values inputs lie: one pair for all of them, or a pair for each."""
+
+    low: Any = 0.0
+    high: Any = 1.0
+
+    def __post_init__(self) -> None:
+        low, high = np.asarray(self.low, dtype=float), np.asarray(self.high, dtype=float)
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+            raise PFNMError(
+                f"the inputs' range {self.low} to {self.high} is none; give two finite numbers, "
+                "the smaller first"
+            )
+        if not (low < high).any():
+            raise PFNMError("the inputs' range is empty: no input varies")
+
+    def __call__(self, directions: Tensor) -> Tensor:
+        """Directions (probes, inputs) as inputs: the largest entry of each at an end of the range.
+
+        An entry of zero becomes what the range has nearest to zero, and entries for which there is
+        no room on their side of it are cut: negative ones where the range begins at zero.
+        """
+        low, high = (np.asarray(end, dtype=np.float32) for end in (self.low, self.high))
+        rest = np.clip(np.float32(0), low, high)
+        room = np.where(directions > 0, high - rest, rest - low)
+        kept = np.where(room > 0, directions, 0)
+        largest = np.abs(kept).max(axis=1, keepdims=True)
+        return rest + room * (kept / np.where(largest > 0, largest, 1))
+
+
+UNIT_RANGE = InputRange()  # of most pictures; other inputs are the better probed for their own
+
+
+def atom_probes(
+    networks: Sequence[Network],
+    count: int,
+    rng: np.random.Generator,
+    within: InputRange = UNIT_RANGE,
+) -> Tensor:
+    """Probes (count, inputs): sums of weight vectors, brought into the inputs' range."""
     atoms = np.concatenate([layers(network)[0].weight.T for network in networks])
     number = rng.integers(1, MOST_ATOMS + 1, size=count)
     probes = np.zeros((count, atoms.shape[1]), dtype=np.float32)
@@ -47,9 +90,7 @@ def atom_probes(networks: Sequence[Network], count: int, rng: np.random.Generato
         (more,) = np.nonzero(number > k)
         signs = rng.choice([-1, 1], size=(more.size, 1))
         probes[more] += signs * atoms[rng.integers(len(atoms), size=more.size)]
-    np.maximum(probes, 0, out=probes)
-    largest = probes.max(axis=1, keepdims=True)
-    return probes / np.where(largest > 0, largest, 1)
+    return within(probes)
 
 
 def noise_probes(like: Tensor, rng: np.random.Generator) -> Tensor:
@@ -60,7 +101,12 @@ def noise_probes(like: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def probe(
-    sites: Sites, count: int, rng: np.random.Generator, *, with_noise: bool = False
+    sites: Sites,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    with_noise: bool = False,
+    within: InputRange = UNIT_RANGE,
 ) -> Probing:
     """Make probes and ask all sites; fewer than `count` where the responses would fill memory.
 
@@ -68,7 +114,7 @@ def probe(
     """
     units = sum(sum(n.widths.values()) + n.sizes[OUTPUT] for n in sites.networks)
     count = max(2, min(count, MOST_RESPONSES // units))
-    inputs = atom_probes(sites.networks, count, rng)
+    inputs = atom_probes(sites.networks, count, rng, within)
     if with_noise:
         inputs[::2] = noise_probes(inputs[::2], rng)
     responses = [
@@ -76,18 +122,36 @@ def probe(
         for n in sites.networks
     ]
     shares = sites.class_shares
+    answer = said_together(sites, [own[-1] for own in responses])
     if is_classifier(sites.networks[0]):
         for own, known in zip(responses, sites.known, strict=True):
             own[-1][~known] = IMPOSSIBLE
         # In logarithms: sites may each be certain of what only the others have seen.
         logs = np.array([log_softmax(own[-1].astype(float), axis=0) for own in responses])
-        answer = softmax(logsumexp(logs, axis=0, b=shares[:, :, None]), axis=0)
-        trust = shares @ answer
+        mean = softmax(logsumexp(logs, axis=0, b=shares[:, :, None]), axis=0)
+        trust = shares @ mean
     else:
-        outputs = [_answers(n, own[-1]) for n, own in zip(sites.networks, responses, strict=True)]
-        answer = np.einsum("jk,jkn->kn", shares, np.array(outputs))
+        mean = answer
         trust = np.tile(sites.weights[:, None], (1, count))
-    return Probing(inputs, responses, answer, trust / trust.sum(axis=0))
+    return Probing(inputs, responses, answer, mean, trust / trust.sum(axis=0))
+
+
+def said_together(sites: Sites, outputs: Sequence[Tensor]) -> Array:
+    """What the sites say together, (outputs, probes), from each site's outputs.
+
+    Of classifiers: the class-weighted sum of log probabilities, as probabilities. A site that is
+    sure that it is not a class it knows well then counts for more than in a mean of probabilities:
+    on uneven data the better answer (docs/deep.md). Of others: the weighted mean.
+    """
+    first, shares = sites.networks[0], sites.class_shares
+    total = np.zeros((shares.shape[1], outputs[0].shape[1]))
+    for own, known, values in zip(shares, sites.known, outputs, strict=True):
+        if is_classifier(first):
+            total[known] += own[known, None] * log_softmax(values[known].astype(float), axis=0)
+        else:
+            total += own[:, None] * _answers(first, values)
+    result: Array = softmax(total, axis=0) if is_classifier(first) else total
+    return result
 
 
 def is_classifier(network: Network) -> bool:
@@ -104,34 +168,47 @@ def _answers(network: Network, outputs: Tensor) -> Tensor:
 
 
 def agreement(network: Network, probing: Probing) -> float:
-    """The share of probes to which the network answers like the ensemble of the sites.
-
-    Of a classifier, on the half of the probes of which the ensemble is surest, classes counting
-    alike. Of outputs that do not exclude each other: the share of the ensemble's variation that it
-    explains, which is below zero where a constant would do better.
-    """
-    return _agreement(network, forward(network, probing.inputs).T, probing)
+    """The share of probes to which the network answers like the sites together."""
+    return alike(network, probing.inputs, probing.answer)
 
 
 def site_agreements(sites: Sites, probing: Probing) -> list[float]:
     """The same of every site, from the responses that are known already."""
     return [
-        _agreement(network, own[-1], probing)
+        _alike(network, own[-1], probing.answer)
         for network, own in zip(sites.networks, probing.responses, strict=True)
     ]
 
 
-def _agreement(network: Network, outputs: Tensor, probing: Probing) -> float:
-    """From the outputs (outputs, probes)."""
-    values = _answers(network, outputs)
-    wanted = probing.answer
+def alike(network: Network, inputs: Tensor, wanted: Tensor) -> float:
+    """The share of inputs to which a classifier gives the wanted answer, (outputs, inputs).
+
+    Of outputs that do not exclude each other: the share of the wanted variation that they explain,
+    which is below zero where a constant would do better.
+    """
+    return _alike(network, forward(network, inputs).T, wanted)
+
+
+def _alike(network: Network, outputs: Tensor, wanted: Tensor) -> float:
     if is_classifier(network):
-        sureness = wanted.max(axis=0)
-        sure = sureness >= np.median(sureness)
-        answers = wanted.argmax(axis=0)[sure]
-        same = values.argmax(axis=0)[sure] == answers
-        counts = np.bincount(answers)
-        shares = np.bincount(answers, weights=same)[counts > 0] / counts[counts > 0]
-        return float(shares.mean())
+        return float((outputs.argmax(axis=0) == wanted.argmax(axis=0)).mean())
+    values = _answers(network, outputs)
     spread = ((wanted - wanted.mean(axis=1, keepdims=True)) ** 2).sum()
     return float(1 - ((values - wanted) ** 2).sum() / spread) if spread > 0 else 0.0
+
+
+def sure_agreement(network: Network, probing: Probing) -> float:
+    """Of a classifier, agreement on what the sites' ensemble is surest of, classes counting alike.
+
+    Among fusions of the same size this chooses better than agreement does (docs/deep.md), which
+    compares fusions of different sizes better.
+    """
+    if not is_classifier(network):
+        return agreement(network, probing)
+    sureness = probing.mean.max(axis=0)
+    sure = sureness >= np.median(sureness)
+    answers = probing.mean.argmax(axis=0)[sure]
+    same = forward(network, probing.inputs).argmax(axis=1)[sure] == answers
+    counts = np.bincount(answers)
+    shares = np.bincount(answers, weights=same)[counts > 0] / counts[counts > 0]
+    return float(shares.mean())

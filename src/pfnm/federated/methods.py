@@ -18,6 +18,7 @@ from pfnm.federated.dsgd import downpour
 from pfnm.federated.server import Server, combine, seen
 from pfnm.federated.setting import SERVER, Federation, Setting
 from pfnm.federated.training import Recipe
+from pfnm.polishing import polish
 
 CLASS_COUNT_BYTES = 8
 
@@ -170,14 +171,16 @@ def _fused(federation: Federation, local: Local, *, method: str) -> tuple[Networ
     setting = federation.setting
     budget = setting.budget if method == "joint" else None
     rng = setting.rng(SERVER, 1)
-    return _once(
-        federation,
-        local,
-        lambda networks, counts: (
-            fuse(networks, class_counts=counts, method=method, budget=budget, rng=rng).network
-        ),
-        counted=True,
-    )
+
+    def combined(networks: list[Network], counts: IntArray | None) -> Network:
+        fusion = fuse(
+            networks, class_counts=counts, method=method, budget=budget, checked=False, rng=rng
+        )
+        if setting.polish:
+            fusion = polish(fusion, networks, class_counts=counts, rng=rng)
+        return fusion.network
+
+    return _once(federation, local, combined, counted=True)
 
 
 # In rounds --------------------------------------------------------------------------------------
@@ -209,6 +212,7 @@ def _pfnm_round(
         counts=federation.counts if setting.share_counts else None,
         method=method,
         budget=setting.budget,
+        polished=setting.polish,
         rng=setting.rng(SERVER, number),
     )
     combining = time.perf_counter() - begin

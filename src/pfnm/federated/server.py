@@ -17,6 +17,7 @@ from pfnm.api import fuse
 from pfnm.core.atoms import part_of
 from pfnm.core.network import IntArray, Network
 from pfnm.core.prior import RULES, Prior
+from pfnm.polishing import polish
 
 PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
 
@@ -47,30 +48,31 @@ def combine(
     counts: Mapping[str, IntArray] | None,
     method: str,
     budget: float | int | None = None,
+    polished: bool = False,
     rng: np.random.Generator,
 ) -> Server:
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
-    last assignments) or "joint" (ours, afresh each round). With fewer than two sites there is no
-    matching yet.
+    last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
+    then teach the global one, without data. With fewer than two sites there is no matching yet.
     """
     networks = {**server.sent, **returned}
     if len(networks) < 2:
         return replace(server, sent=networks)
     names = sorted(networks, key=_natural)
-    options: dict[str, Any] = {"method": method, "rng": rng}
+    options: dict[str, Any] = {"method": method, "rng": rng, "checked": False}
     if method == "joint":
         options["budget"] = budget
     else:
         options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
         if server.network is not None:
             options["start"] = _start(server, networks, names)
-    fusion = fuse(
-        [networks[name] for name in names],
-        class_counts=None if counts is None else seen([counts[name] for name in names]),
-        **options,
-    )
+    given = [networks[name] for name in names]
+    known = None if counts is None else seen([counts[name] for name in names])
+    fusion = fuse(given, class_counts=known, **options)
+    if polished:
+        fusion = polish(fusion, given, class_counts=known, rng=rng)
     assignments = {
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }

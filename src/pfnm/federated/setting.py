@@ -45,6 +45,8 @@ class Setting:
     """FedProx's mu."""
     budget: float | int | None = 2.0
     """Of the joint method."""
+    polish: bool = False
+    """Whether the server polishes what it fuses before it is sent out."""
     fraction: float = 1.0
     """Of the sites that take part in a round."""
     failures: float = 0.0

@@ -200,6 +200,14 @@ def read_site_weights(path: str | Path, names: Sequence[str]) -> list[float]:
 
 def read_examples(path: str | Path) -> tuple[Array, NDArray[Any]]:
     """Inputs (examples, inputs) and labels or targets from an .npz file (names x and y, say)."""
+    x, y = read_inputs(path)
+    if y is None:
+        raise PFNMError(f"{path}: no array named {' or '.join(LABEL_NAMES[:2])}; {HOW_TO_SAVE}")
+    return x, y
+
+
+def read_inputs(path: str | Path) -> tuple[Array, NDArray[Any] | None]:
+    """The same, the labels where there are some."""
     check_readable(str(path))
     try:
         loaded = np.load(path, allow_pickle=False)
@@ -208,31 +216,34 @@ def read_examples(path: str | Path) -> tuple[Array, NDArray[Any]]:
                 f"{path}: one array, not an .npz file with arrays x and y; {HOW_TO_SAVE}"
             )
         with loaded as file:
-            x, y = (_first_of(path, file, names) for names in (INPUT_NAMES, LABEL_NAMES))
+            x, y = (_first_of(file, names) for names in (INPUT_NAMES, LABEL_NAMES))
+            if x is None:
+                raise PFNMError(
+                    f"{path}: no array named {' or '.join(INPUT_NAMES[:2])} (found: "
+                    f"{', '.join(file) or 'none'}); {HOW_TO_SAVE}"
+                )
     except PFNMError:
         raise
     except Exception as error:  # whatever zipfile and numpy raise on a damaged file
         raise PFNMError(f"{path}: not a readable .npz file: {told(error)}; {HOW_TO_SAVE}") from None
-    if x.ndim < 2 or y.ndim not in (1, 2) or len(x) != len(y) or len(x) == 0:
+    if x.ndim < 2 or len(x) == 0 or (y is not None and (y.ndim not in (1, 2) or len(x) != len(y))):
+        labelled = "" if y is None else f" and labels {y.shape}"
         raise PFNMError(
-            f"{path}: inputs {x.shape} and labels {y.shape} do not go together; give one row of "
-            "each for every example"
+            f"{path}: inputs {x.shape}{labelled} do not go together; give one row of each for "
+            "every example"
         )
     for what, array, kinds in (("inputs", x, "biuf"), ("labels", y, "biufSU")):
+        if array is None:
+            continue
         if array.dtype.kind not in kinds:
             raise PFNMError(
                 f"{path}: the {what} hold {array.dtype}, expected real numbers; convert them"
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise PFNMError(f"{path}: the {what} hold NaN or infinite values; leave such rows out")
-    return x.reshape(len(x), -1).astype(float), y.astype(str) if y.dtype.kind == "S" else y
+    labels = y.astype(str) if y is not None and y.dtype.kind == "S" else y
+    return x.reshape(len(x), -1).astype(float), labels
 
 
-def _first_of(path: str | Path, file: Mapping[str, Any], names: Sequence[str]) -> Any:
-    for name in names:
-        if name in file:
-            return file[name]
-    raise PFNMError(
-        f"{path}: no array named {' or '.join(names[:2])} (found: {', '.join(file) or 'none'}); "
-        f"{HOW_TO_SAVE}"
-    )
+def _first_of(file: Mapping[str, Any], names: Sequence[str]) -> NDArray[Any] | None:
+    return next((file[name] for name in names if name in file), None)
