@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -16,13 +15,13 @@ from pfnm.core.mlp import layers
 from pfnm.core.network import Array, Network, Tensor
 from pfnm.federated.data import Data
 from pfnm.federated.partition import dirichlet, homogeneous
+from pfnm.federated.setting import paper_training
 from pfnm.federated.training import Recipe, initial_network, train_sites
 
 SITES = 10
 UNITS = 100
 ALPHA = 0.5
 LEAST_EXAMPLES = 10
-PAPERS: dict[str, dict[str, Any]] = {"cifar10": {"learning_rate": 0.001, "weight_decay": 1e-5}}
 SPLITS = ("even", "dirichlet", "authors")
 
 
@@ -45,7 +44,7 @@ def site_networks(
         else:
             capped = split == "authors"
             parts = dirichlet(labels, SITES, ALPHA, rng, LEAST_EXAMPLES, capped=capped)
-        recipe = replace(Recipe(hidden=(UNITS,) * depth), **PAPERS.get(name, {}))
+        recipe = replace(Recipe(hidden=(UNITS,) * depth), **paper_training(name))
         rngs = np.random.default_rng([seed, SPLITS.index(split), depth]).spawn(2 * SITES)
         inputs = data.train_inputs.shape[1]
         starts = [initial_network(inputs, 10, recipe, own) for own in rngs[:SITES]]

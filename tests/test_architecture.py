@@ -15,7 +15,7 @@ LEVELS = [
     {"teaching"},
     {"polishing"},
     {"federated"},
-    {"demo", "frontier"},
+    {"demo", "experiments", "frontier"},
     {"report"},
     {"cli"},
 ]

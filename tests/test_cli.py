@@ -407,6 +407,7 @@ def test_polish_on_data_and_what_is_wrong(run: Run, site_files: list[Path], tmp_
     x = np.random.default_rng(0).uniform(-2, 5, size=(60, 6))
     np.savez(tmp_path / "x.npz", x=x)
     np.savez(tmp_path / "xy.npz", x=x, y=np.arange(60) % 3)
+    np.savez(tmp_path / "narrow.npz", x=x[:, :5])
     np.savez(tmp_path / "y.npz", y=np.arange(60) % 3)
     target = tmp_path / "g.safetensors"
     fuse: list[object] = ["fuse", *site_files, "-o", target, "--force"]
@@ -424,9 +425,10 @@ def test_polish_on_data_and_what_is_wrong(run: Run, site_files: list[Path], tmp_
     before = target.read_bytes()
     for arguments, message in [
         ([*polish, "--input-range", "1"], "expected two numbers"),
-        ([*polish, "--input-range", "3,1"], "range 3.0 to 1.0 is none"),
+        ([*polish, "--input-range", "3,1"], "the range is 3 to 1, which is none"),
         ([*polish, "--no-probes"], "--no-probes needs --polish-data"),
-        ([*fuse, "--polish-data", tmp_path / "x.npz"], "belong to --polish"),
+        ([*fuse, "--polish-data", tmp_path / "x.npz"], "--polish-data belongs to --polish"),
+        ([*polish, "--polish-data", tmp_path / "narrow.npz"], "expected rows of 6 numbers"),
         ([*polish, "--polish-data", tmp_path / "y.npz"], "no array named x"),
         ([*polish, "--polish-data", tmp_path / "none.npz"], "none.npz"),
     ]:

@@ -23,6 +23,7 @@ from pfnm.federated.setting import Setting
 from pfnm.federated.setting import federation as digit_sites
 
 torch = pytest.importorskip("torch")
+WEIGHT = "layers.0.weight"
 
 
 def federation(**changes: object) -> list[Network]:
@@ -80,7 +81,8 @@ def test_real_inputs_teach_what_probes_do_not_reach(*, probes: bool) -> None:
 
 
 @pytest.mark.usefixtures("few_probes")
-def test_labels_are_learned() -> None:
+def test_labels_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaching, "LARGEST_RATE", 1e-2)  # for so few steps
     networks = [replace(network, labels=tuple("abcd")) for network in federation()]
     inputs = np.random.default_rng(0).normal(size=(1500, 8))
     labels = np.array(list("abcd"))[np.digitize(inputs[:, 0], [-0.7, 0, 0.7])]
@@ -105,7 +107,7 @@ def test_probes_imitate_given_inputs() -> None:
     polished = pfnm.polish(pfnm.fuse(networks, budget=1.0), networks, like=like)
     record = polished.network.metadata["polish"]
     assert record["imitated"] == 5
-    np.testing.assert_allclose(record["input_range"][0], like.min(axis=0))
+    assert record["input_range"] == "of each input"  # no value of the real inputs is told
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,11 @@ def test_probes_imitate_given_inputs() -> None:
         ({"inputs": np.zeros((30, 8)), "targets": np.full(30, 4)}, "does not know the label 4"),
         ({"inputs": np.zeros((30, 8)), "targets": np.zeros(29, int)}, "one row of"),
         ({"like": [["x"] * 8]}, "the inputs to imitate"),
-        ({"input_range": (1, 0)}, "range 1 to 0 is none"),
+        ({"input_range": (1, 0)}, "the range is 1 to 0, which is none"),
+        ({"input_range": (0, 1, 2)}, "no pair of numbers"),
+        ({"input_range": (np.zeros(5), 1)}, "each of the 8 inputs that site0 takes"),
+        ({"like": np.ones((3, 8))}, "all the same"),
+        ({"inputs": np.zeros((30, 8)), "targets": np.full(30, 0.5)}, "taken for a classifier"),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, object], message: str) -> None:
@@ -193,5 +199,68 @@ def test_sites_that_know_different_classes_and_no_biases() -> None:
         replace(random_network(j, (8, 12, len(own)), biases=False), labels=tuple(own))
         for j, own in enumerate(("abc", "bcd"))
     ]
-    polished = pfnm.polish(pfnm.fuse(networks, budget=1.0), networks)
+    fusion = pfnm.fuse(networks, budget=1.0)
+    polished = pfnm.polish(fusion, networks)
     assert polished.network.labels == ("a", "b", "c", "d")
+    before, after = (pfnm.check(f.network, networks, rng=5).agreement for f in (fusion, polished))
+    assert after > before + 0.02
+
+
+def test_networks_that_were_not_fused_do_not_teach() -> None:
+    networks = federation()
+    fusion = pfnm.fuse(networks, budget=1.0)
+    with pytest.raises(PFNMError, match="the fused network has relu, site0 tanh"):
+        pfnm.polish(fusion, federation(activation="tanh"))
+    with pytest.raises(PFNMError, match="made of site0, site1, site2, site3, not of"):
+        pfnm.polish(fusion, networks[::-1])
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_features_in_other_units_polish_as_well() -> None:
+    scale = np.where(np.arange(20) < 10, 1000, 1).astype(np.float32)
+    networks = [random_network(j, (20, 12, 4), name=f"site{j}") for j in range(4)]
+    scaled = [
+        replace(n, tensors={**n.tensors, WEIGHT: n.tensors[WEIGHT] / scale}) for n in networks
+    ]
+    shares = []
+    for own, ends in ((networks, None), (scaled, (np.zeros(20), scale))):
+        fusion = pfnm.fuse(own, budget=1.0, input_range=ends)
+        polished = pfnm.polish(fusion, own, input_range=ends)
+        assert polished.agreement is not None
+        assert fusion.agreement is not None
+        assert polished.agreement > fusion.agreement
+        shares.append(polished.agreement)
+    assert shares[1] == pytest.approx(shares[0], abs=0.05)
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_the_range_a_fusion_was_made_with_is_kept() -> None:
+    networks = federation()
+    fusion = pfnm.fuse(networks, budget=1.0, input_range=(-3, 3))
+    record = pfnm.polish(fusion, networks).network.metadata["polish"]
+    assert record["input_range"] == [-3, 3]
+
+
+@pytest.mark.usefixtures("few_probes")
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_precisions(dtype: type) -> None:
+    networks = [
+        replace(n, tensors={name: t.astype(dtype) for name, t in n.tensors.items()})
+        for n in federation()
+    ]
+    polished = pfnm.polish(pfnm.fuse(networks, budget=1.0), networks)
+    assert polished.network.dtype == dtype
+
+
+@pytest.mark.usefixtures("few_probes")
+def test_a_regression_learns_targets() -> None:
+    networks = [
+        replace(random_network(j, (8, 12, 1), name=f"site{j}"), output="values") for j in range(3)
+    ]
+    inputs = np.random.default_rng(0).normal(size=(500, 8))
+    targets = inputs[:, 0] - inputs[:, 1]
+    fusion = pfnm.fuse(networks, budget=1.0)
+    options = {"inputs": inputs[:400], "targets": targets[:400], "probes": False}
+    polished = pfnm.polish(fusion, networks, **options)  # type: ignore[arg-type]
+    before, after = (evaluate(f.network, inputs[400:], targets[400:]) for f in (fusion, polished))
+    assert after["mean_squared_error"] < before["mean_squared_error"] / 2

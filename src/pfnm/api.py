@@ -19,7 +19,7 @@ from pfnm.core.budget import DEFAULT_BUDGET, limits_by_parameters, width_limits
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion, fuse_topdown
 from pfnm.core.joint import fuse_joint
-from pfnm.core.network import OUTPUT, Label, Network
+from pfnm.core.network import INPUT, OUTPUT, Label, Network
 from pfnm.core.prior import SPREAD, Prior
 from pfnm.core.probes import (
     CHECK_PROBES,
@@ -96,7 +96,7 @@ def fuse(
             raise PFNMError("give a budget or a number of parameters, not both")
         limits = limits_by_parameters(sites.networks, max_params)
     generator = np.random.default_rng(0 if rng is None else rng)
-    within = input_range_of(input_range)
+    within = input_range_of(input_range, given)
     if method == "joint":
         if sweeps is not None:
             raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
@@ -120,7 +120,7 @@ def fuse(
             on_step=on_step,
         )
         if checked:
-            found = _checked(fusion.network, sites, within, generator)
+            found = _measured(fusion.network, sites, within, generator)
             fusion = replace(fusion, agreement=found.agreement, site_agreement=found.site_agreement)
     options = {
         "method": method,
@@ -135,9 +135,7 @@ def fuse(
         if labels is None
         else [None if own is None else list(own) for own in labels],
         "activation": activation,
-        "input_range": None
-        if input_range is None
-        else [np.asarray(end, dtype=float).tolist() for end in input_range],
+        "input_range": range_told(input_range),
         "started_from_assignments": start is not None,
     }
     network = replace(fusion.network, metadata=_provenance(fusion, given, options))
@@ -159,26 +157,29 @@ def check(
     *,
     class_counts: Any = None,
     site_weights: Sequence[float] | None = None,
+    labels: Sequence[Sequence[Label] | None] | None = None,
     activation: str | None = None,
     input_range: Ends | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> Check:
     """How often any network answers as the sites do together, without data.
 
-    Networks, files and the inputs' range as `fuse` takes them. The probes are made from the sites'
-    networks.
+    Networks, files, labels and the inputs' range as `fuse` takes them. The probes are made from the
+    sites' networks.
     """
     (given,) = as_networks([network], activation=activation)
-    own = as_networks(networks, activation=activation)
+    own = as_networks(networks, labels=labels, activation=activation)
     sites = comparable(own, counts_table(class_counts, own), site_weights)
     aligned = comparable([given, *own]).networks[0]
     if aligned.sizes[OUTPUT] != sites.networks[0].sizes[OUTPUT]:
         raise PFNMError(f"{given.name} knows classes that none of the sites does")
     generator = np.random.default_rng(0 if rng is None else rng)
-    return _checked(aligned, sites, input_range_of(input_range), generator)
+    return _measured(aligned, sites, input_range_of(input_range, own), generator)
 
 
-def _checked(network: Network, sites: Sites, within: InputRange, rng: np.random.Generator) -> Check:
+def _measured(
+    network: Network, sites: Sites, within: InputRange, rng: np.random.Generator
+) -> Check:
     probing = probe(sites, CHECK_PROBES, rng, with_noise=True, within=within)
     shares = site_agreements(sites, probing)
     best = int(np.argmax(shares))
@@ -186,9 +187,32 @@ def _checked(network: Network, sites: Sites, within: InputRange, rng: np.random.
     return Check(max(0.0, agreement(network, probing)), name, max(0.0, shares[best]))
 
 
-def input_range_of(given: Ends | None) -> InputRange:
+def input_range_of(given: Ends | None, networks: Sequence[Network]) -> InputRange:
     """Between which values probes lie: as said, or 0 to 1."""
-    return UNIT_RANGE if given is None else InputRange(*given)
+    if given is None:
+        return UNIT_RANGE
+    inputs = networks[0].sizes[INPUT]
+    try:
+        low, high = (np.asarray(end, dtype=float) for end in given)
+    except (TypeError, ValueError):
+        raise PFNMError(
+            "the inputs' range is no pair of numbers; give the low and the high end"
+        ) from None
+    for end in (low, high):
+        if end.shape not in ((), (inputs,)):
+            raise PFNMError(
+                f"the inputs' range has ends of shape {end.shape}, expected one number, or one for "
+                f"each of the {inputs} inputs that {networks[0].name} takes"
+            )
+    return InputRange(low, high)
+
+
+def range_told(given: Ends | None) -> Any:
+    """The range for the record; one taken from real inputs would tell of them."""
+    if given is None:
+        return None
+    ends = [np.asarray(end, dtype=float) for end in given]
+    return [float(end) for end in ends] if ends[0].ndim == ends[1].ndim == 0 else "of each input"
 
 
 def as_networks(

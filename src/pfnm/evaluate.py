@@ -113,7 +113,13 @@ def wanted_outputs(network: Network, inputs: Tensor, targets: NDArray[Any]) -> T
     """
     targets = _one_column(inputs, targets)
     outputs = network.sizes[OUTPUT]
-    if is_classifier(network):
+    several = network.output == "sigmoid" and outputs > 1 and targets.ndim == 1
+    if is_classifier(network) or several:
+        if targets.dtype.kind == "f":
+            raise PFNMError(
+                f"{network.name} is taken for a classifier, and the targets hold {targets.dtype}; "
+                'give labels, or set its output to "values" if it is a regression'
+            )
         places = _places(network, targets)
         if (places < 0).any():
             stray = targets[np.argmin(places)]
@@ -121,7 +127,10 @@ def wanted_outputs(network: Network, inputs: Tensor, targets: NDArray[Any]) -> T
         return np.eye(outputs, dtype=np.float32)[places]
     if network.output == "sigmoid":
         return _zeros_and_ones(network, targets.reshape(len(targets), -1)).astype(np.float32)
-    return _values(network, targets).astype(np.float32)
+    values = _values(network, targets)
+    if not np.isfinite(values).all():
+        raise PFNMError("the targets hold NaN or infinite values; leave such rows out")
+    return values.astype(np.float32)
 
 
 def _regression(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:

@@ -21,6 +21,7 @@ from pfnm.federated.baselines import ensemble
 BUDGETS: tuple[float | None, ...] = (1.0, 1.3, 2.0, 4.0, None)
 SPREADS = (1.0, 3.0, 10.0)
 MASSES = (0.1, 1.0, 10.0)
+POLISHED = ", polished"  # ends the name of a point
 NEAR = 0.5  # standard errors: a smaller network this near to the best is preferred
 
 
@@ -64,8 +65,15 @@ def frontier(
 
         rng = options.get("rng")
         for name, fusion in list(fusions.items()):
-            fusions[f"{name}, polished"] = polish(fusion, networks, rng=rng, **ranged)
-    points = [_best_site(comparable(networks, **known), input_range_of(input_range), examples)]
+            fusions[name + POLISHED] = polish(
+                fusion,
+                networks,
+                rng=rng,
+                on_epoch=None if on_step is None else lambda done, share: on_step(),
+                **ranged,
+            )
+    within = input_range_of(input_range, networks)
+    points = [_best_site(comparable(networks, **known), within, examples)]
     for name, fusion in fusions.items():
         network = fusion.network
         points.append(

@@ -15,13 +15,20 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pfnm.api import Ends, as_networks, counts_table, input_range_of, same_kind
+from pfnm.api import (
+    Ends,
+    as_networks,
+    counts_table,
+    input_range_of,
+    range_told,
+    same_kind,
+)
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.mlp import forward
-from pfnm.core.network import INPUT, Network, Tensor
+from pfnm.core.network import INPUT, OUTPUT, Label, Network, Tensor
 from pfnm.core.probes import (
     CHECK_PROBES,
     InputRange,
@@ -39,6 +46,9 @@ from pfnm.teaching import Lessons, OnEpoch, seeking_probes, taught
 
 # Diversity of probes helps: kinds in proportions that did well on MNIST (docs/deep.md).
 ATOM_PROBES, MIXED_PROBES, SEEKING_PROBES = 20_000, 10_000, 10_000
+MOST_NUMBERS = 200_000_000  # in all probes: 800 MB; of very many inputs there are fewer probes
+BLOCK = 8192  # inputs of which the sites are asked at a time
+REAL, LIKE = "the inputs to polish on", "the inputs to imitate"
 HELD_OUT = 5  # one in so many of the real inputs judges the network instead of teaching it
 LEAST_INPUTS = 20  # real ones, to teach by: fewer say little, and can be imitated instead
 
@@ -49,8 +59,10 @@ def polish(
     *,
     class_counts: Any = None,
     site_weights: Sequence[float] | None = None,
+    labels: Sequence[Sequence[Label] | None] | None = None,
+    activation: str | None = None,
     inputs: ArrayLike | None = None,
-    targets: NDArray[Any] | None = None,
+    targets: ArrayLike | None = None,
     probes: bool = True,
     like: ArrayLike | None = None,
     input_range: Ends | None = None,
@@ -60,34 +72,33 @@ def polish(
 ) -> Fusion:
     """The fusion with its network taught by the sites' networks, on probes or real inputs.
 
-    networks, class_counts and site_weights: what was fused, as `fuse` takes it. inputs: real ones
-    (examples, inputs), of which the sites say what they are; with targets (labels or values), those
-    are what is taught. Real inputs are half of what is taught, probes the other half, or all of it
-    without probes. like: a few real inputs that probes are to imitate. input_range: between which
-    values inputs lie (default: what the real inputs say, else 0 to 1). seconds: be done by then.
+    networks, class_counts, site_weights, labels and activation: what was fused, as `fuse` takes it.
+    inputs: real ones (examples, inputs), of which the sites say what they are; with targets (labels
+    or values), those are what is taught. Real inputs are half of what is taught, or more where
+    there are many, probes the rest; without probes they are all of it. like: a few real inputs that
+    probes are to imitate. input_range: between which values inputs lie (default: what the fusion
+    was made with, or what the real inputs say, else 0 to 1). seconds: be done by then.
 
     The network is kept as it was where it does not get better: on other probes, or on the real
     inputs that were held out. Units stay where they are, so assignments and a site's part stay
     meaningful.
     """
     begin = time.monotonic()
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise PFNMError("polish needs PyTorch; pip install 'pfnm[torch]'") from None
-    own = as_networks(networks)
+    own = as_networks(networks, labels=labels, activation=activation)
     sites = comparable(own, counts_table(class_counts, own), site_weights)
+    check_ready(own, inputs, like)
+    _check_belongs(fusion, sites)
     real = _real(sites, fusion.network, inputs, targets)
     if real is None and not probes:
         raise PFNMError("without probes there is nothing to teach by; give inputs")
-    shown = None if like is None else _checked(like, fusion.network, "the inputs to imitate")
-    known = shown if real is None else real.inputs
-    if input_range is None and known is not None:
-        input_range = known.min(axis=0), known.max(axis=0)
-    within = input_range_of(input_range)
-    probe_rng, hold_rng, check_rng, order_rng = np.random.default_rng(
+    shown = None if like is None else rows_of(like, fusion.network, LIKE)
+    if input_range is None:
+        input_range = _known_range(fusion, shown if real is None else real.inputs)
+    within = input_range_of(input_range, own)
+    # The third of the streams is the one that chose among the fusion's candidates.
+    probe_rng, hold_rng, _, order_rng, check_rng = np.random.default_rng(
         0 if rng is None else rng
-    ).spawn(4)
+    ).spawn(5)
     to_check = probe(sites, CHECK_PROBES, check_rng, with_noise=True, within=within)
     if real is None:
         to_hold = probe(sites, CHECK_PROBES, hold_rng, with_noise=True, within=within)
@@ -99,10 +110,11 @@ def polish(
         judged_on = real.kind
         judge = partial(alike, inputs=held.inputs, wanted=held.answers.T)
     made = _probes(sites, probe_rng, within, shown) if probes else None
-    polished = taught(
+    polished, epochs = taught(
         fusion.network,
         _lessons(sites, made, real_taught),
         order_rng,
+        within=within,
         judge=judge,
         end=None if seconds is None else begin + seconds,
         on_epoch=on_epoch,
@@ -115,12 +127,11 @@ def polish(
         "agreement_after": after,
         "judged_on": judged_on,
         "kept": kept,
+        "epochs": epochs,
         "real_inputs": 0 if real is None else len(real.inputs),
         "probes": probes,
-        "imitated": 0 if shown is None else len(shown),
-        "input_range": None
-        if input_range is None
-        else [np.asarray(end, dtype=float).tolist() for end in input_range],
+        "imitated": 0 if shown is None or not probes else len(shown),
+        "input_range": range_told(input_range),
         "seconds": seconds,
         "seed": rng if isinstance(rng, int) else None if rng is not None else 0,
         "torch": version("torch"),
@@ -144,6 +155,58 @@ def polish(
     )
 
 
+def check_ready(
+    networks: Sequence[Network], inputs: ArrayLike | None, like: ArrayLike | None
+) -> None:
+    """An error where `polish` could not begin: to be known before anything else is done."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise PFNMError("polish needs PyTorch; pip install 'pfnm[torch]'") from None
+    for given, what in ((inputs, REAL), (like, LIKE)):
+        if given is not None:
+            rows_of(given, networks[0], what)
+    if inputs is not None and len(np.asarray(inputs)) < LEAST_INPUTS:
+        raise PFNMError(
+            f"{len(np.asarray(inputs))} inputs to polish on are too few, expected at least "
+            f"{LEAST_INPUTS}; let probes imitate them instead"
+        )
+
+
+def _check_belongs(fusion: Fusion, sites: Sites) -> None:
+    """An error unless these are networks that the fusion can have been made from."""
+    first, fused = sites.networks[0], fusion.network
+    if tuple(network.name for network in sites.networks) != fusion.sites:
+        raise PFNMError(
+            f"the fusion was made of {', '.join(fusion.sites)}, not of "
+            f"{', '.join(n.name for n in sites.networks)}; give the networks that were fused"
+        )
+    for what in (
+        lambda n: (n.sizes[INPUT], n.sizes[OUTPUT]),
+        lambda n: n.labels,
+        lambda n: len(n.widths),
+        lambda n: n.activation,
+    ):
+        if what(first) != what(fused):
+            raise PFNMError(
+                f"the fused network has {what(fused)}, {first.name} {what(first)}; give the "
+                "networks that were fused, with the same labels and activation"
+            )
+
+
+def _known_range(fusion: Fusion, real: Tensor | None) -> Ends | None:
+    """The inputs' range as the fusion was made with, or as real inputs have it."""
+    told = fusion.network.metadata.get("options", {}).get("input_range")
+    if isinstance(told, list):
+        return told[0], told[1]
+    if real is None:
+        return None
+    low, high = real.min(axis=0), real.max(axis=0)
+    if (low == high).all():
+        raise PFNMError("the real inputs are all the same, so their range is not known; give it")
+    return low, high
+
+
 @dataclass(frozen=True, eq=False)
 class Real:
     """Real inputs, and what is to be answered to them: by their labels, or by the sites."""
@@ -163,24 +226,20 @@ class Real:
 
 
 def _real(
-    sites: Sites, network: Network, inputs: ArrayLike | None, targets: NDArray[Any] | None
+    sites: Sites, network: Network, inputs: ArrayLike | None, targets: ArrayLike | None
 ) -> Real | None:
     if inputs is None:
         if targets is not None:
             raise PFNMError("there are targets but no inputs; give both")
         return None
-    given = _checked(inputs, network, "the inputs to polish on")
-    if len(given) < LEAST_INPUTS:
-        raise PFNMError(
-            f"{len(given)} inputs to polish on are too few, expected at least {LEAST_INPUTS}; let "
-            "probes imitate them instead"
-        )
+    given = rows_of(inputs, network, REAL)
     if targets is None:
         return Real(given, _teacher(sites, given), "real inputs")
-    return Real(given, wanted_outputs(network, given, targets), "labels")
+    return Real(given, wanted_outputs(network, given, np.asarray(targets)), "labels")
 
 
-def _checked(inputs: ArrayLike, network: Network, what: str) -> Tensor:
+def rows_of(inputs: ArrayLike, network: Network, what: str) -> Tensor:
+    """Inputs as the network takes them, or an error."""
     try:
         values = np.asarray(inputs, dtype=np.float32)
     except (TypeError, ValueError):
@@ -203,31 +262,39 @@ def _probes(
     With inputs to imitate, a mixture is of an atom probe and one of those.
     """
     make_rng, seek_rng = rng.spawn(2)
-    atoms = atom_probes(sites.networks, ATOM_PROBES, make_rng, within)
+    whole = ATOM_PROBES + MIXED_PROBES + SEEKING_PROBES
+    part = min(1.0, MOST_NUMBERS / (whole * sites.networks[0].sizes[INPUT]))
+    number, mixtures, climbing = (
+        max(1, int(part * kind)) for kind in (ATOM_PROBES, MIXED_PROBES, SEEKING_PROBES)
+    )
+    atoms = atom_probes(sites.networks, number, make_rng, within)
     others = atoms if like is None else like
-    share = make_rng.uniform(size=(MIXED_PROBES, 1)).astype(np.float32)
-    one = atoms[make_rng.integers(len(atoms), size=MIXED_PROBES)]
-    two = others[make_rng.integers(len(others), size=MIXED_PROBES)]
+    share = make_rng.uniform(size=(mixtures, 1)).astype(np.float32)
+    one = atoms[make_rng.integers(len(atoms), size=mixtures)]
+    two = others[make_rng.integers(len(others), size=mixtures)]
     mixed = share * one + (1 - share) * two
     kinds = [atoms, mixed]
     if is_classifier(sites.networks[0]):
         starts = atoms if like is None else mixed
-        kinds.append(seeking_probes(sites, starts[:SEEKING_PROBES], seek_rng, within))
+        kinds.append(seeking_probes(sites, starts[:climbing], seek_rng, within))
     return np.concatenate(kinds)
 
 
 def _teacher(sites: Sites, inputs: Tensor) -> Tensor:
-    """What the sites say together, (inputs, outputs)."""
-    outputs = [forward(network, inputs).T for network in sites.networks]
-    return np.ascontiguousarray(said_together(sites, outputs).T, dtype=np.float32)
+    """What the sites say together, (inputs, outputs), block by block."""
+    said = [
+        said_together(sites, [forward(network, block).T for network in sites.networks]).T
+        for block in np.array_split(inputs, -(-len(inputs) // BLOCK))
+    ]
+    return np.concatenate(said, dtype=np.float32, casting="same_kind")
 
 
 def _lessons(sites: Sites, made: Tensor | None, real: Real | None) -> Lessons:
     """An epoch goes through every probe once, and through real inputs as often as that takes."""
-    size = ATOM_PROBES + MIXED_PROBES + SEEKING_PROBES
     if real is None:
         assert made is not None
         return Lessons(made, _teacher(sites, made), np.arange(len(made)))
+    size = ATOM_PROBES + MIXED_PROBES + SEEKING_PROBES if made is None else len(made)
     repeated = np.resize(np.arange(len(real.inputs)), max(size, len(real.inputs)))
     if made is None:
         return Lessons(real.inputs, real.answers, repeated)

@@ -54,6 +54,7 @@ def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator, within: Inpu
     import torch
 
     shares = torch.from_numpy(sites.class_shares.astype(np.float32))
+    knows = torch.from_numpy(sites.known)
     wanted = torch.from_numpy(rng.integers(shares.shape[1], size=(len(start), 1)))
     stacks = [_tensors(network) for network in sites.networks]
     activation = _activation(sites.networks[0])
@@ -62,10 +63,12 @@ def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator, within: Inpu
     for _ in range(rng.integers(*SEEKING_STEPS)):
         x.requires_grad_()
         total = torch.zeros(len(start), shares.shape[1])
-        for own, stack in zip(shares, stacks, strict=True):
-            total = total + own * torch.softmax(_forward(stack, x, activation), dim=1)
+        for own, known, stack in zip(shares, knows, stacks, strict=True):
+            outputs = _forward(stack, x, activation).masked_fill(~known, -torch.inf)
+            total = total + own * torch.softmax(outputs, dim=1)
         height = total.clamp_min(torch.finfo(total.dtype).tiny).log().gather(1, wanted).sum()
         (slope,) = torch.autograd.grad(height, x)
+        slope = (high - low) * slope
         largest = slope.abs().amax(dim=1, keepdim=True)
         steps = (high - low) * slope / torch.where(largest > 0, largest, 1)
         x = torch.clamp(x.detach() + SEEKING_RATE * steps, low, high)
@@ -78,14 +81,17 @@ def taught(
     lessons: Lessons,
     rng: np.random.Generator,
     *,
+    within: InputRange,
     judge: Callable[[Network], float],
     end: float | None,
     on_epoch: OnEpoch | None,
-) -> Network:
+) -> tuple[Network, int]:
     """The network after the epoch of which the judge thought most; as it was, if that is best.
 
-    Adam, its rate rising and falling once. end: of time.monotonic(), by which to be done; the rate
-    then falls the sooner.
+    And how many epochs there were.
+
+    Adam, its rate rising and falling once, on inputs in units of their range. end: of
+    time.monotonic(), by which to be done; the rate then falls the sooner.
     """
     import torch
 
@@ -94,8 +100,10 @@ def taught(
         loss_of = torch.nn.functional.cross_entropy
     elif network.output == "sigmoid":
         loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    x, y = torch.from_numpy(lessons.inputs), torch.from_numpy(lessons.answers)
+    units = np.broadcast_to(within.width, lessons.inputs.shape[1:])[:, None]
+    x, y = torch.from_numpy(lessons.inputs / units[:, 0]), torch.from_numpy(lessons.answers)
     stack = _tensors(network)
+    stack[0][0].mul_(torch.from_numpy(units.copy()))
     parameters = [
         tensor.requires_grad_() for layer in stack for tensor in layer if tensor is not None
     ]
@@ -103,7 +111,7 @@ def taught(
     optimizer = torch.optim.Adam(parameters, lr=FIRST_RATE, fused=True)
     batches = -(-lessons.places.size // BATCH)
     begin = time.monotonic()
-    best, found, since = judge(network), network, 0
+    best, found, since, epochs = judge(network), network, 0, 0
     for epoch in range(EPOCHS):
         order = torch.from_numpy(rng.permutation(lessons.places))
         for batch, rows in enumerate(torch.split(order, BATCH)):
@@ -113,11 +121,14 @@ def taught(
             if done >= 1:
                 break
             optimizer.param_groups[0]["lr"] = rate(done)
+            epochs = epoch + 1
             loss = loss_of(_forward(stack, x[rows], activation), y[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        present = _with(network, stack)
+        if not all(torch.isfinite(tensor).all() for tensor in parameters):
+            break
+        present = _with(network, stack, units)
         share = judge(present)
         if share > best:
             best, found, since = share, present, 0
@@ -127,7 +138,7 @@ def taught(
             on_epoch(epoch + 1, share)
         if done >= 1 or since >= PATIENCE:
             break
-    return found
+    return found, epochs
 
 
 SHORTEST = 1e-9  # seconds: no time at all is over at once
@@ -156,10 +167,12 @@ def _tensors(network: Network) -> Stack:
     ]
 
 
-def _with(network: Network, stack: Stack) -> Network:
-    tensors = {}
+def _with(network: Network, stack: Stack, units: Tensor) -> Network:
+    """The network with these tensors, its inputs no longer in units of their range."""
+    tensors: dict[str, Tensor] = {}
     for layer, (weight, bias) in zip(layers(network), stack, strict=True):
-        own = weight.detach().numpy().astype(network.dtype)
+        own = weight.detach().numpy()
+        own = (own / units if not tensors else own).astype(network.dtype)
         tensors[layer.weight_name] = own.T.copy() if layer.transposed else own
         if layer.bias_name is not None and bias is not None:
             tensors[layer.bias_name] = bias.detach().numpy().astype(network.dtype)

@@ -209,7 +209,7 @@ def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
 
 
 def test_probes_fill_the_input_range_and_a_site_agrees_with_itself() -> None:
-    networks = [random_network(j, (6, 9, 4)) for j in range(2)]
+    networks = [random_network(j, (20, 9, 4)) for j in range(2)]
     rng = np.random.default_rng(1)
     probes = atom_probes(networks, 30, rng)
     assert probes.min() >= 0

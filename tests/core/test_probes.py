@@ -18,6 +18,7 @@ from pfnm.core.probes import (
     agreement,
     alike,
     atom_probes,
+    probe,
     said_together,
     sure_agreement,
 )
@@ -32,7 +33,7 @@ def test_ranges_by_hand() -> None:
     np.testing.assert_allclose(signed, [[5.0, -1.0, 2.5], [-1 / 3, -1 / 3, -1]], rtol=1e-6)
     np.testing.assert_allclose(InputRange(-3, -1)(directions)[0], [-1, -3, -1])
     each = InputRange([0, -2, 0], [1, 2, 5])(directions)
-    np.testing.assert_allclose(each, [[0.5, -2.0, 1.25], [0.0, -2.0, 0.0]])
+    np.testing.assert_allclose(each, [[0.125, -2.0, 1.5625], [0.0, -2.0, 0.0]])
 
 
 @given(low=st.floats(-100, 100), width=st.floats(0.01, 100), seed=st.integers(0, 99))
@@ -50,6 +51,35 @@ def test_probes_stay_in_the_range_and_reach_it(low: float, width: float, seed: i
 def test_what_is_no_range(ends: tuple[float, float]) -> None:
     with pytest.raises(PFNMError, match="range"):
         InputRange(*ends)
+
+
+def test_with_few_inputs_probes_lie_between_the_ends_too() -> None:
+    probes = atom_probes([random_network(0, (1, 4, 3))], 200, np.random.default_rng(0))
+    assert len(np.unique(probes)) > 50
+
+
+def test_a_feature_in_other_units_changes_nothing() -> None:
+    """Half of the features a thousand times as large, their weights as much smaller."""
+    scale = np.where(np.arange(20) < 10, 1000, 1).astype(np.float32)
+    networks = [random_network(j, (20, 9, 4)) for j in range(3)]
+    scaled = [
+        replace(
+            network,
+            tensors={
+                name: tensor / scale if tensor.shape == (9, 20) else tensor
+                for name, tensor in network.tensors.items()
+            },
+        )
+        for network in networks
+    ]
+    assert scaled[0].tensors["layers.0.weight"].shape == (9, 20)
+    ranges = InputRange(), InputRange(np.zeros(20), scale)
+    plain, large = (
+        probe(comparable(own), 100, np.random.default_rng(0), with_noise=True, within=within)
+        for own, within in zip((networks, scaled), ranges, strict=True)
+    )
+    np.testing.assert_allclose(large.inputs / scale, plain.inputs, atol=1e-5)
+    np.testing.assert_allclose(large.answer, plain.answer, atol=1e-4)
 
 
 def two_sites() -> list[Network]:

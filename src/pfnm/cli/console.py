@@ -32,7 +32,7 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.
 
 @contextmanager
 def epochs(title: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, float], None]]:
-    """A bar of epochs, with the agreement reached."""
+    """A bar of epochs, with the share reached of what the title names last."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(
         *columns,
@@ -43,7 +43,7 @@ def epochs(title: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, f
     ) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done, share: bar.update(
-            task, completed=done, description=f"{title}, agreement {share:.1%}"
+            task, completed=done, description=f"{title} {share:.1%}"
         )
 
 

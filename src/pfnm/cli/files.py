@@ -16,7 +16,14 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS
 from pfnm.core.network import INPUT, OUTPUT, Array, Network
 from pfnm.core.prior import RULES
-from pfnm.report.text import frontier_table, fusion_summary, fusion_table, verdict
+from pfnm.report.text import (
+    frontier_table,
+    fusion_summary,
+    fusion_table,
+    fusion_verdict,
+    polish_told,
+    verdict,
+)
 
 ActivationOption = Annotated[
     str | None,
@@ -129,25 +136,34 @@ def fuse(
     from pfnm.formats.tables import read_examples, read_inputs
 
     check_target(output, force=force)
-    if not polish and (polish_seconds, polish_data, probes) != (None, None, True):
-        raise PFNMError("these options belong to --polish; give it too, or leave them out")
+    for option, given in (
+        ("--polish-seconds", polish_seconds is not None),
+        ("--polish-data", polish_data is not None),
+        ("--no-probes", not probes),
+    ):
+        if given and not polish:
+            raise PFNMError(f"{option} belongs to --polish; give that too, or leave it out")
     if not probes and polish_data is None:
         raise PFNMError("--no-probes needs --polish-data to polish on")
     real = (None, None) if polish_data is None else read_inputs(polish_data)
     like = None if input_like is None else read_inputs(input_like)[0]
+    own_labels = read_site_labels(labels, files)
+    networks = api.as_networks(files, labels=own_labels, activation=activation)
+    if polish:
+        from pfnm.polishing import check_ready
+
+        check_ready(networks, real[0], like)
     options: dict[str, Any] = {
         "method": method,
         "site_weights": read_weights(site_weights, files),
-        "labels": read_site_labels(labels, files),
         "activation": activation,
         "rules": rules,
-        "input_range": parsed_range(input_range, like),
+        "input_range": parsed_range(input_range, real[0] if like is None else like),
         "rng": seed,
     }
     if calibrate is not None:
         if (site_variance, prior_variance, budget, max_params, sweeps) != (None,) * 5:
             raise PFNMError("--calibrate chooses variances and budget itself; leave them out")
-        networks = api.as_networks(files, labels=options.pop("labels"), activation=activation)
         inputs, targets = read_examples(calibrate)
         with progress("calibrating", hidden=quiet or as_json) as advance:
             fusion = frontier.calibrate(
@@ -156,8 +172,9 @@ def fuse(
     else:
         with progress("fusing", hidden=quiet or as_json) as advance:
             fusion = pfnm.fuse(
-                files,
+                networks,
                 class_counts=class_counts,
+                labels=own_labels,
                 prior=given_prior(site_variance, prior_variance, mass, prior_mean, rules),
                 mass=mass,
                 budget="default" if budget is None else parsed_budget(budget),
@@ -170,11 +187,11 @@ def fuse(
         from pfnm import teaching
         from pfnm.polishing import polish as polished
 
-        own = read_site_labels(labels, files)
-        with epochs("polishing", teaching.EPOCHS, hidden=quiet or as_json) as advance:
+        what = "agreement" if real[1] is None else "rightness on held-out labels"
+        with epochs(f"polishing, {what}", teaching.EPOCHS, hidden=quiet or as_json) as advance:
             fusion = polished(
                 fusion,
-                api.as_networks(files, labels=own, activation=activation),
+                networks,
                 class_counts=class_counts,
                 site_weights=options["site_weights"],
                 inputs=real[0],
@@ -198,7 +215,9 @@ def fuse(
             + ("" if fusion.agreement is None else f", agreement {fusion.agreement:.0%}")
             + (" (stopped before the matching settled)" if unsettled else "")
         )
-        warning = verdict(fusion.agreement, fusion.site_agreement)
+        if polish:
+            out.print(polish_told(fusion))
+        warning = fusion_verdict(fusion)
         if warning is not None:
             errors.print(f"pfnm: {warning}")
 
@@ -209,6 +228,7 @@ def check(
     files: Annotated[list[Path], typer.Argument(help="The files of the sites' networks.")],
     class_counts: CountsOption = None,
     site_weights: SiteWeightsOption = None,
+    labels: SiteLabelsOption = None,
     activation: ActivationOption = None,
     input_range: InputRangeOption = None,
     input_like: InputLikeOption = None,
@@ -224,6 +244,7 @@ def check(
         files,
         class_counts=class_counts,
         site_weights=read_weights(site_weights, files),
+        labels=read_site_labels(labels, files),
         activation=activation,
         input_range=parsed_range(input_range, like),
         rng=seed,

@@ -81,7 +81,7 @@ def simulate(
     """Run a federation on this machine: split data over sites, train, combine, record."""
     from pfnm.federated import runs
     from pfnm.federated.methods import METHODS, chosen_methods
-    from pfnm.federated.setting import Setting
+    from pfnm.federated.setting import Setting, paper_training
     from pfnm.report.split import draw_split
 
     if methods == "list":
@@ -92,7 +92,8 @@ def simulate(
         folder = resume
         setting = runs.setting_of(runs.read_run(folder), folder)
     else:
-        slow = data == "cifar10"
+        given = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+        training = {name: value for name, value in given.items() if value is not None}
         setting = Setting(
             data=data,
             sites=sites,
@@ -104,8 +105,7 @@ def simulate(
             epochs=epochs,
             later_epochs=later_epochs,
             batch_size=batch_size,
-            learning_rate=(0.001 if slow else 0.01) if learning_rate is None else learning_rate,
-            weight_decay=(1e-5 if slow else 1e-6) if weight_decay is None else weight_decay,
+            **{**paper_training(data), **training},
             sgd_rate=sgd_rate,
             proximal=proximal,
             budget=parsed_budget(budget),

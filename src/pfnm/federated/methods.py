@@ -125,7 +125,7 @@ def _once(
 ) -> tuple[Network, Info]:
     """One network made of all local ones."""
     begin = time.perf_counter()
-    network = combined(list(local.networks.values()), _counts(federation, local.networks))
+    network = combined(list(local.networks.values()), server_counts(federation, local.networks))
     middle = time.perf_counter()
     found = accuracy(federation, network)
     return network, Info(
@@ -154,7 +154,7 @@ def _alone(federation: Federation, local: Local) -> tuple[None, Info]:
 
 def _ensemble(federation: Federation, local: Local, *, weighted: bool) -> tuple[None, Info]:
     networks = list(local.networks.values())
-    counts = _counts(federation, local.networks) if weighted else None
+    counts = server_counts(federation, local.networks) if weighted else None
     begin = time.perf_counter()
     values, _ = ensemble(networks, federation.data.test_inputs, counts)
     return None, Info(
@@ -174,7 +174,13 @@ def _fused(federation: Federation, local: Local, *, method: str) -> tuple[Networ
 
     def combined(networks: list[Network], counts: IntArray | None) -> Network:
         fusion = fuse(
-            networks, class_counts=counts, method=method, budget=budget, checked=False, rng=rng
+            networks,
+            class_counts=counts,
+            method=method,
+            budget=budget,
+            input_range=federation.input_range,
+            checked=False,
+            rng=rng,
         )
         if setting.polish:
             fusion = polish(fusion, networks, class_counts=counts, rng=rng)
@@ -213,6 +219,7 @@ def _pfnm_round(
         method=method,
         budget=setting.budget,
         polished=setting.polish,
+        input_range=federation.input_range,
         rng=setting.rng(SERVER, number),
     )
     combining = time.perf_counter() - begin
@@ -327,7 +334,7 @@ def _bytes_up(
     return {name: size_of(network) + more for name, network in sent.items()}
 
 
-def _counts(federation: Federation, networks: Mapping[str, Network]) -> IntArray | None:
+def server_counts(federation: Federation, networks: Mapping[str, Network]) -> IntArray | None:
     """What the server knows of the sites' classes, (sites, classes)."""
     if not federation.setting.share_counts:
         return None

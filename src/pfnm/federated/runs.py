@@ -72,7 +72,7 @@ def simulate(
         "data_dir": None if data_dir is None else str(data_dir),
         "threads": _threads(),
         "training": _name_of(train),
-        "versions": _versions(),
+        "versions": versions(),
         "class_counts": {name: found.tolist() for name, found in federated.counts.items()},
     }
     write_whole(folder / RUN, json.dumps(description, indent=2).encode())
@@ -282,7 +282,8 @@ def _name_of(train: LocalTraining) -> str:
     return f"{train.__module__}.{train.__qualname__}"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of the libraries that results hang on."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:

@@ -49,19 +49,26 @@ def combine(
     method: str,
     budget: float | int | None = None,
     polished: bool = False,
+    input_range: tuple[float, float] | None = None,
     rng: np.random.Generator,
 ) -> Server:
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
     last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one, without data. With fewer than two sites there is no matching yet.
+    then teach the global one, without data. input_range: of the inputs, as `fuse` has it. With
+    fewer than two sites there is no matching yet.
     """
     networks = {**server.sent, **returned}
     if len(networks) < 2:
         return replace(server, sent=networks)
     names = sorted(networks, key=_natural)
-    options: dict[str, Any] = {"method": method, "rng": rng, "checked": False}
+    options: dict[str, Any] = {
+        "method": method,
+        "rng": rng,
+        "checked": False,
+        "input_range": input_range,
+    }
     if method == "joint":
         options["budget"] = budget
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from pfnm.federated.training import LocalTraining, Recipe, initial_network, stac
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
 SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER = range(6)
 LEAST_SITES = 2  # in a round: fusing needs two
+
+PAPER_TRAINING: Mapping[str, Mapping[str, float]] = {
+    "cifar10": {"learning_rate": 0.001, "weight_decay": 1e-5}
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,11 @@ class Setting:
         return np.random.default_rng([self.seed, *what])
 
 
+def paper_training(data: str) -> dict[str, Any]:
+    """What the paper's local training has for this data set in place of the usual values."""
+    return dict(PAPER_TRAINING.get(data, {}))
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Sites with their data, and how they train."""
@@ -123,6 +133,12 @@ class Federation:
         return {
             name: np.bincount(labels[part], minlength=classes) for name, part in self.parts.items()
         }
+
+    @property
+    def input_range(self) -> tuple[float, float]:
+        """Between which values all inputs lie, which the server may know."""
+        inputs = self.data.train_inputs
+        return float(inputs.min()), float(inputs.max())
 
     def start(self, site: int) -> Network:
         """A network before training; a site's own, whatever the method."""

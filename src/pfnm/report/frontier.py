@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pfnm.core.errors import PFNMError
-from pfnm.frontier import Point
+from pfnm.frontier import POLISHED, Point
 
 FUSED, SITE, ENSEMBLE = "#0072B2", "#E69F00", "#009E73"  # colour-blind people can tell them apart
+KINDS = (
+    ("fused, by budget", FUSED, "o-", False),
+    ("the same, polished", "#D55E00", "^-", True),
+)
 
 
 def check_picture(path: Path, *, force: bool) -> None:
@@ -39,9 +43,12 @@ def draw_frontier(points: Sequence[Point], path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "pfnm"}):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.add_subplot()
-        sizes = [point.parameters for point in fused]
-        axes.plot(sizes, [height(p) for p in fused], "o-", color=FUSED, label="fused, by budget")
-        for point in fused:
+        for kind, colour, mark, more in KINDS:
+            own = [point for point in fused if point.name.endswith(POLISHED) == more]
+            if own:
+                sizes = [point.parameters for point in own]
+                axes.plot(sizes, [height(p) for p in own], mark, color=colour, label=kind)
+        for point in (point for point in fused if not point.name.endswith(POLISHED)):
             axes.annotate(
                 point.name, (point.parameters, height(point)), xytext=(0, -14),
                 textcoords="offset points", ha="center", fontsize=9,

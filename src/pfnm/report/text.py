@@ -58,31 +58,51 @@ def fusion_summary(fusion: Fusion, output: str) -> dict[str, Any]:
         "settled": fusion.settled,
         "agreement": fusion.agreement,
         "site_agreement": fusion.site_agreement,
-        "warning": verdict(fusion.agreement, fusion.site_agreement),
+        "polish": fusion.network.metadata.get("polish"),
+        "warning": fusion_verdict(fusion),
         "options": fusion.network.metadata["options"],
         "trace": {group: [asdict(s) for s in sweeps] for group, sweeps in fusion.trace.items()},
         "candidates": [asdict(candidate) for candidate in fusion.candidates],
     }
 
 
-def verdict(fused: float | None, site: float | None) -> str | None:
+def fusion_verdict(fusion: Fusion) -> str | None:
+    """The verdict on a fusion; none on one that was fine-tuned on labels, which know better."""
+    polish = fusion.network.metadata.get("polish")
+    if polish is not None and polish["judged_on"] == "labels" and polish["kept"]:
+        return None
+    return verdict(fusion.agreement, fusion.site_agreement, polished=polish is not None)
+
+
+def polish_told(fusion: Fusion) -> str:
+    """What polishing came to, in a line."""
+    record = fusion.network.metadata["polish"]
+    before, after = record["agreement_before"], record["agreement_after"]
+    if not record["epochs"]:
+        return "polish had no time to train in; the network is as it was fused"
+    if not record["kept"]:
+        return f"polish did not help (judged on {record['judged_on']}); kept as it was fused"
+    return f"polished: agreement {before:.0%} before, {after:.0%} after"
+
+
+def verdict(fused: float | None, site: float | None, *, polished: bool = False) -> str | None:
     """A warning when a fused network lost what its sites know, and what to do.
 
     From its agreement with the sites' ensemble, and the best single site's.
     """
     if fused is None or site is None:
         return None
+    advice = "allow a larger --budget" + ("" if polished else ", or --polish it")
     if fused < site + CLEARLY:
         return (
             "not worth having: on inputs made from the networks it answers like the sites' "
-            f"ensemble {fused:.0%} of the time, the best single site {site:.0%}; allow a larger "
-            "--budget, or --polish it"
+            f"ensemble {fused:.0%} of the time, the best single site {site:.0%}; {advice}"
         )
     if fused < DOUBTFUL:
         return (
             f"doubtful: agreement with the sites' ensemble is only {fused:.0%}, and below "
             f"{DOUBTFUL:.0%} a fusion may be worse than its largest site; measure it where there "
-            "is data, allow a larger --budget, or --polish it"
+            f"is data, {advice}"
         )
     return None
 

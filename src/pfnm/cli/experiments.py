@@ -1,0 +1,100 @@
+"""The command that runs the paper's experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pfnm.cli.console import app, errors, out
+from pfnm.cli.lab import DataDirOption
+from pfnm.core.errors import PFNMError
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="An experiment that --list names, or all.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="On digits, 2 trials: a few minutes for all.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the results (default: results, or quick)."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at work at a time.")] = 2,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Where they work: local; ray or dask (the cluster at RAY_ADDRESS or "
+            "DASK_SCHEDULER_ADDRESS, or a small one here)."
+        ),
+    ] = "local",
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Run nothing: only draw the figures from the rows.")
+    ] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page of figures and verdicts (Markdown).")
+    ] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Run the paper's experiments, or go on with them: rows, figures, verdicts."""
+    from pfnm.experiments.claims import claims
+    from pfnm.experiments.definition import NAMES, experiment
+    from pfnm.experiments.runner import ENGINES, read_rows, run
+    from pfnm.report.experiments import draw as draw_figures
+    from pfnm.report.experiments import write_page
+
+    if listed:
+        for known in NAMES:
+            out.print(f"{known:14}{experiment(known).title}", soft_wrap=True)
+        return
+    if name is None:
+        raise PFNMError("say which experiment; --list names them, and all means all of them")
+    if engine not in ENGINES:
+        raise PFNMError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    if page is not None and not page.parent.is_dir():
+        raise PFNMError(f"{page}: there is no such folder")
+    chosen = [experiment(one, quick=quick) for one in (NAMES if name == "all" else (name,))]
+    results = Path("quick" if quick else "results") if output is None else output
+    for own in chosen:
+        folder = results / own.name
+        if draw:
+            rows = read_rows(folder)
+            if not rows:
+                raise PFNMError(f"{folder}: there are no rows to draw; run the experiment first")
+        else:
+            with Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=errors,
+                transient=True,
+                disable=not errors.is_terminal,
+            ) as bar:
+                task = bar.add_task(own.name, total=None)
+                rows = run(
+                    own,
+                    folder,
+                    workers=jobs,
+                    engine=engine,
+                    data_dir=data_dir,
+                    on_job=lambda done, total, bar=bar, task=task: bar.update(  # type: ignore[misc]
+                        task, completed=done, total=total
+                    ),
+                )
+        paths = draw_figures(own, rows, folder)
+        table = Table("claim", "measured", "holds", title=own.title, title_justify="left")
+        for claim in claims(own, rows):
+            table.add_row(claim.said, claim.measured, "yes" if claim.holds else "no")
+        out.print(table)
+        out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
+    if page is not None:
+        write_page(chosen, results, page)
+        out.print(str(page))

@@ -1,0 +1,116 @@
+"""An experiment is a TOML file: what is varied, which methods, how many trials."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib.resources import files
+from itertools import product
+from typing import Any
+
+from pfnm.core.errors import PFNMError
+from pfnm.federated.partition import PARTITIONS
+
+NAMES = ("sites", "depth", "rounds", "sensitivity", "timing")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial of one setting: the smallest piece of work, written when it ends."""
+
+    kind: str
+    data: str
+    split: str
+    sites: int
+    depth: int
+    trial: int
+    methods: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells it from the other jobs of its experiment, as its rows say it."""
+        own = (self.data, self.split, self.sites, self.depth, self.trial)
+        return tuple(map(str, own)) + (self.methods if self.kind == "rounds" else ())
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is varied (data, splits, numbers of sites and of hidden layers), and what is measured.
+
+    trials: of each data set. rounds: of each split. The grids of variances and masses are those
+    over which the prior is chosen or varied.
+    """
+
+    name: str
+    title: str
+    kind: str
+    data: Sequence[str]
+    splits: Sequence[str]
+    sites: Sequence[int]
+    depths: Sequence[int]
+    methods: Sequence[str]
+    trials: Mapping[str, int]
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    heat_sites: int | None = None
+    prior_variances: Sequence[float] = ()
+    masses: Sequence[float] = ()
+    site_variances: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        unknown = sorted({*self.splits} - {*PARTITIONS})
+        if unknown:
+            raise PFNMError(f"experiment {self.name}: unknown split {unknown[0]!r}")
+        missing = sorted({*self.data} - {*self.trials})
+        if missing:
+            raise PFNMError(f"experiment {self.name}: no number of trials for {missing[0]}")
+
+    @property
+    def settings(self) -> list[tuple[int, int]]:
+        """Numbers of sites and of hidden layers: all pairs; for timing, one with the other."""
+        if self.kind == "timing":
+            return list(zip(self.sites, self.depths, strict=True))
+        return list(product(self.sites, self.depths))
+
+    @property
+    def panels(self) -> list[tuple[str, str]]:
+        """Data set and split, in the paper's order."""
+        return list(product(self.data, self.splits))
+
+    def jobs(self) -> list[Job]:
+        """All of its trials, the first trial of everything first."""
+        grids = ("heat_sites", "prior_variances", "masses", "site_variances")
+        options = {name: getattr(self, name) for name in grids}
+        found = []
+        for trial in range(max(self.trials.values())):
+            for (data, split), (sites, depth) in product(self.panels, self.settings):
+                if trial >= self.trials[data]:
+                    continue
+                own = {**options, "rounds": self.rounds.get(split)}
+                # Rounds take long, so each method is a job of its own.
+                groups = [(m,) for m in self.methods] if self.kind == "rounds" else [self.methods]
+                for methods in groups:
+                    job = (self.kind, data, split, sites, depth, trial, tuple(methods), own)
+                    found.append(Job(*job))
+        return found
+
+    def described(self) -> dict[str, Any]:
+        """All of it, as it stands beside the results."""
+        return asdict(self)
+
+
+def experiment(name: str, *, quick: bool = False) -> Experiment:
+    """One of NAMES; quick: on digits, a few minutes for all of them together."""
+    if name not in NAMES:
+        raise PFNMError(f"unknown experiment {name!r}; choose one of {', '.join(NAMES)}, or all")
+    text = files("pfnm.experiments").joinpath("definitions", f"{name}.toml").read_text()
+    given = tomllib.loads(text)
+    smaller = given.pop("quick", {})
+    if quick:
+        given |= smaller
+    known = {own.name for own in fields(Experiment)}
+    stray = sorted({*given} - known)
+    if stray:
+        raise PFNMError(f"experiment {name}: unknown entry {stray[0]!r}")
+    return Experiment(name=name, **given)

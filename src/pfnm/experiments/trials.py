@@ -1,0 +1,210 @@
+"""What a job does: train the sites, combine them in every way, and measure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pfnm.api import fuse
+from pfnm.core.mlp import forward
+from pfnm.core.network import Network
+from pfnm.core.prior import Prior
+from pfnm.experiments.definition import Job
+from pfnm.federated.data import Data, load_data
+from pfnm.federated.methods import (
+    METHODS,
+    Local,
+    State,
+    accuracy,
+    combined_once,
+    server_counts,
+    train_local,
+)
+from pfnm.federated.setting import Federation, Setting, federation, paper_training
+
+UNITS = 100  # of every hidden layer, as in the paper
+PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
+SITE_VARIANCE = 1.0
+REPEATS = 3  # of a timed matching, after a first one
+
+Row = dict[str, Any]
+
+
+def run_job(job: Job, data_dir: Path | None) -> list[Row]:
+    """The rows of one job, each with what tells the job from others; in one thread."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    begin = time.perf_counter()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            found = list(KINDS[job.kind](job, _federation(job, data_dir)))
+    finally:
+        torch.set_num_threads(threads)
+    own = {name: getattr(job, name) for name in ("data", "split", "sites", "depth", "trial")}
+    seconds = time.perf_counter() - begin
+    return [{**own, **row, "job_seconds": seconds / len(found)} for row in found]
+
+
+@lru_cache(maxsize=1)
+def _data(name: str, data_dir: Path | None) -> Data:
+    return load_data(name, data_dir)
+
+
+def _federation(job: Job, data_dir: Path | None) -> Federation:
+    setting = Setting(
+        data=job.data,
+        sites=job.sites,
+        split=job.split,
+        hidden=(UNITS,) * job.depth,
+        rounds=job.options["rounds"] or 1,
+        seed=job.trial,
+        **paper_training(job.data),
+    )
+    return federation(setting, _data(job.data, data_dir))
+
+
+def _once(job: Job, sites: Federation) -> Iterator[Row]:
+    """Local networks combined once, in every way."""
+    local = train_local(sites)
+    for name in job.methods:
+        begin = time.perf_counter()
+        if name == "pfnm":
+            chosen = _chosen(sites, local, job.options["site_variances"])
+            yield {**chosen, "method": name, "seconds": time.perf_counter() - begin}
+            continue
+        if name == "fedavg":
+            each = METHODS[name].round
+            assert each is not None
+            _, info = each(sites, State(), local, 1)
+        else:
+            _, info = combined_once(name, sites, local)
+        row = {"method": name, "accuracy": info.accuracy, **_size(job, info.widths)}
+        yield {**row, "seconds": time.perf_counter() - begin}
+
+
+def _chosen(sites: Federation, local: Local, variances: Sequence[float]) -> Row:
+    """PFNM as published, its site variance chosen by accuracy on the training data."""
+    tried = [_fused(sites, local, site_variance=variance) for variance in variances]
+    return max(tried, key=lambda row: row["train_accuracy"])
+
+
+def _fused(
+    sites: Federation,
+    local: Local,
+    *,
+    prior_variance: float = PRIOR_VARIANCE,
+    site_variance: float = SITE_VARIANCE,
+    mass: float = MASS,
+) -> Row:
+    """PFNM by the published rules: its accuracy, on the training data too."""
+    prior = Prior(prior_variance, site_variance, mass, rules="published")
+    network = _matched(sites, local, prior)
+    data = sites.data
+    right = forward(network, data.train_inputs).argmax(axis=1) == data.train_labels
+    return {
+        "prior_variance": prior_variance,
+        "site_variance": site_variance,
+        "mass": mass,
+        "accuracy": accuracy(sites, network),
+        "train_accuracy": float(right.mean()),
+        **_ratio(network.widths.values(), local),
+    }
+
+
+def _matched(sites: Federation, local: Local, prior: Prior) -> Network:
+    networks = list(local.networks.values())
+    counts = server_counts(sites, local.networks)
+    fusion = fuse(networks, class_counts=counts, method="topdown", prior=prior, checked=False)
+    return fusion.network
+
+
+def _ratio(widths: Any, local: Local) -> Row:
+    units = sum(widths)
+    whole = sum(sum(network.widths.values()) for network in local.networks.values())
+    return {"units": units, "log_ratio": math.log(units / whole)}
+
+
+def _size(job: Job, widths: Sequence[int]) -> Row:
+    if not widths:
+        return {}
+    whole = job.sites * job.depth * UNITS
+    return {"units": sum(widths), "log_ratio": math.log(sum(widths) / whole)}
+
+
+def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
+    """Round after round of one method; the ensemble of the local networks is round 0."""
+    (name,) = job.methods
+    method, setting = METHODS[name], sites.setting
+    local = Local({}, {})
+    if name in ("pfnm", "ensemble"):
+        local = train_local(sites)
+    if method.round is None:
+        _, info = combined_once(name, sites, local)
+        yield {"method": name, "round": 0, "accuracy": info.accuracy}
+        return
+    state, communications = State(), 0
+    for number in range(1, setting.rounds + 1):
+        state, info = method.round(sites, state, local, number)
+        communications += info.communications
+        yield {
+            "method": name,
+            "round": number,
+            "communications": communications,
+            "epochs": setting.epochs + (number - 1) * setting.later_epochs,
+            "accuracy": info.accuracy,
+            **_size(job, info.widths),
+        }
+
+
+def _sensitivity(job: Job, sites: Federation) -> Iterator[Row]:
+    """The site variance varied alone; for one number of sites, prior variance and mass too."""
+    local = train_local(sites)
+    for variance in job.options["site_variances"]:
+        yield {"method": "site variance", **_fused(sites, local, site_variance=variance)}
+    if job.sites == job.options["heat_sites"]:
+        for variance in job.options["prior_variances"]:
+            for mass in job.options["masses"]:
+                row = _fused(sites, local, prior_variance=variance, mass=mass)
+                yield {"method": "prior", **row}
+
+
+def _timing(job: Job, sites: Federation) -> Iterator[Row]:
+    local = train_local(sites)
+    prior = Prior(PRIOR_VARIANCE, SITE_VARIANCE, MASS, rules="published")
+    times = []
+    for _ in range(1 + REPEATS):
+        begin = time.perf_counter()
+        network = _matched(sites, local, prior)
+        times.append(time.perf_counter() - begin)
+    found = {"accuracy": accuracy(sites, network), **_ratio(network.widths.values(), local)}
+    yield {"method": "pfnm", **found, "seconds": statistics.median(times[1:])}
+
+
+KINDS: Mapping[str, Callable[[Job, Federation], Iterator[Row]]] = {
+    "once": _once,
+    "rounds": _rounds,
+    "sensitivity": _sensitivity,
+    "timing": _timing,
+}
+
+
+def means(rows: Sequence[Row], value: str, **where: Any) -> tuple[float, float, int]:
+    """Mean and standard deviation over trials of the rows that fit, and how many they are."""
+    found = [
+        row[value]
+        for row in rows
+        if row[value] is not None and all(row[name] == wanted for name, wanted in where.items())
+    ]
+    if not found:
+        return math.nan, math.nan, 0
+    return float(np.mean(found)), float(np.std(found)), len(found)
