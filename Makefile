@@ -25,6 +25,7 @@ bench: .venv/for-test
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/joint.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/polishing.py
 
 # The deep study (docs/deep.md); an interrupted one goes on where it stopped, into results/deep.
 study: .venv/for-test
@@ -32,6 +33,7 @@ study: .venv/for-test
 	$(BIN)/python studies/pair.py
 	$(BIN)/python studies/choosing.py
 	$(BIN)/python studies/polish.py
+	$(BIN)/python studies/ranking.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -48,7 +48,7 @@ def run(
     on_job: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """All rows of an experiment, those from earlier included. on_job: told jobs done and all."""
-    from joblib import Parallel, delayed
+    from joblib import delayed
 
     folder.mkdir(parents=True, exist_ok=True)
     before = _record(experiment, folder)
@@ -61,12 +61,11 @@ def run(
     if on_job is not None:
         on_job(len(jobs) - len(todo), len(jobs))
     begin = time.perf_counter()
-    with _engine(engine, workers) as parallel:
-        options = {"n_jobs": workers, **parallel}
-        work = (delayed(run_job)(job, data_dir) for job in todo)
-        results = Parallel(return_as="generator_unordered", **options)(work)
+    with _engine(engine, workers):
+        results = _results([delayed(run_job)(job, data_dir) for job in todo], engine, workers)
         for done, found in enumerate(results, start=1):
-            rows = _sorted([*rows, *found], jobs, experiment.kind)
+            whole = [{name: row.get(name) for name in COLUMNS} for row in found]
+            rows = _sorted([*rows, *whole], jobs, experiment.kind)
             write_whole(folder / ROWS, _as_csv(rows).encode())
             spent = time.perf_counter() - begin
             record = {
@@ -124,7 +123,7 @@ def _record(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _engine(name: str, workers: int) -> Iterator[dict[str, Any]]:
+def _engine(name: str, workers: int) -> Iterator[None]:
     """joblib's own backend of that name: processes here, or a cluster.
 
     Ray joins the cluster at RAY_ADDRESS, Dask the scheduler at DASK_SCHEDULER_ADDRESS; without
@@ -132,11 +131,12 @@ def _engine(name: str, workers: int) -> Iterator[dict[str, Any]]:
     """
     if name not in ENGINES:
         raise PFNMError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
-    if name == "local":
-        yield {"backend": "loky"}
-        return
     from joblib import parallel_config
 
+    if name == "local":
+        with parallel_config(backend="loky"):
+            yield
+        return
     try:
         library: Any = import_module(LIBRARIES[name])
     except ImportError:
@@ -154,9 +154,21 @@ def _engine(name: str, workers: int) -> Iterator[dict[str, Any]]:
         leave = (library.Client(address) if address else library.Client(**options)).close
     try:
         with parallel_config(backend=name):
-            yield {}
+            yield
     finally:
         leave()
+
+
+def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Row]]:
+    """What the jobs come to, as they end; Ray's backend gives it only when a batch has ended."""
+    from joblib import Parallel
+
+    if engine != "ray":
+        yield from Parallel(workers, return_as="generator_unordered")(work)
+        return
+    with Parallel(workers) as parallel:  # which keeps its processes from batch to batch
+        for first in range(0, len(work), workers):
+            yield from parallel(work[first : first + workers])
 
 
 def _key(row: Row, kind: str) -> tuple[str, ...]:
@@ -175,7 +187,7 @@ def _as_csv(rows: Sequence[Row]) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _shown(row.get(name)) for name in COLUMNS})
+        writer.writerow({name: _shown(value) for name, value in row.items()})
     return text.getvalue()
 
 

@@ -1,0 +1,186 @@
+"""The paper's experiments: definitions, runs that go on, engines, verdicts, figures."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pfnm.core.errors import PFNMError
+from pfnm.experiments.claims import claims
+from pfnm.experiments.definition import NAMES, Experiment, experiment
+from pfnm.experiments.runner import COLUMNS, ENGINES, read_rows, run, seconds_spent
+from pfnm.experiments.trials import Row, means
+from pfnm.report.experiments import draw, write_page
+
+MAIN = "from pfnm.cli import main; main()"
+TIMES = ("seconds", "job_seconds")
+
+
+def tiny() -> Experiment:
+    quick = experiment("sites", quick=True)
+    return replace(quick, sites=(2, 3), splits=("even",), methods=("local", "fedavg", "pfnm"))
+
+
+def measured(rows: list[Row]) -> list[Row]:
+    """Without what the clock says."""
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_definition_can_be_run_whole_and_quick(name: str) -> None:
+    for quick in (False, True):
+        own = experiment(name, quick=quick)
+        jobs = own.jobs()
+        assert len({job.key for job in jobs}) == len(jobs)
+        settings = len(own.settings) * len(own.splits)
+        groups = len(own.methods) if own.kind == "rounds" else 1
+        assert len(jobs) == groups * settings * sum(own.trials[data] for data in own.data)
+
+
+def test_the_papers_settings() -> None:
+    assert experiment("sites").sites == [5, 10, 15, 20, 25, 30]
+    assert experiment("depth").depths == [1, 2, 3, 4, 5, 6]
+    assert experiment("rounds").rounds == {"even": 20, "authors": 50}
+    assert experiment("sensitivity").heat_sites == 25
+    assert experiment("timing").settings == [(30, 1), (10, 6)]
+    with pytest.raises(PFNMError, match="choose one of sites, depth"):
+        experiment("site")
+
+
+class StopError(Exception):
+    """As if the power went out."""
+
+
+def test_an_interrupted_experiment_goes_on_to_the_same_rows(tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        assert total == 4
+        if done == 1:
+            raise StopError
+
+    whole = run(tiny(), tmp_path / "whole", workers=2)
+    with pytest.raises(StopError):
+        run(tiny(), tmp_path / "parts", on_job=stop)
+    assert 0 < len(read_rows(tmp_path / "parts")) < len(whole)
+    told: list[int] = []
+    run(tiny(), tmp_path / "parts", on_job=lambda done, total: told.append(done))
+    assert told == [1, 2, 3, 4]
+    found = read_rows(tmp_path / "parts")
+    assert measured(found) == measured(read_rows(tmp_path / "whole"))
+    assert len(found) == 4 * 3
+    assert seconds_spent(tmp_path / "parts") > 0
+    best = [row for row in found if row["method"] == "pfnm"]
+    assert {row["site_variance"] for row in best} <= set(tiny().site_variances)
+    assert all(row["log_ratio"] <= 0 for row in best)
+    again: list[int] = []
+    run(tiny(), tmp_path / "parts", on_job=lambda done, total: again.append(done))
+    assert again == [4]
+
+
+def test_more_trials_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
+    one = replace(tiny(), trials={"digits": 1}, sites=(2,), methods=("local", "ensemble"))
+    first = run(one, tmp_path)
+    both = run(replace(one, trials={"digits": 2}), tmp_path)
+    assert measured(both[: len(first)]) == measured(first)
+    assert len(both) == 2 * len(first)
+    with pytest.raises(PFNMError, match="another form of this experiment"):
+        run(replace(one, sites=(4,)), tmp_path)
+    (tmp_path / "rows.csv").write_text("data,split\ndigits,even\n")
+    with pytest.raises(PFNMError, match="cannot be read"):
+        run(one, tmp_path)
+
+
+def test_clusters_give_the_same_numbers(tmp_path: Path) -> None:
+    """A real local cluster each, by the command."""
+    found = []
+    for engine in ENGINES:
+        command = [sys.executable, "-c", MAIN, "reproduce", "rounds", "--quick"]
+        options = ["-o", str(tmp_path / engine), "--engine", engine]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(measured(read_rows(tmp_path / engine / "rounds")))
+    assert len(found[0]) > 20
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN, "reproduce", "all", "--quick", "-o", str(tmp_path)]
+    options = ["--page", str(tmp_path / "page.md")]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.md").read_text()
+    for name in NAMES:
+        folder = tmp_path / name
+        assert list(read_rows(folder)[0]) == list(COLUMNS)
+        record = json.loads((folder / "experiment.json").read_text())
+        assert record["experiment"]["name"] == name
+        assert record["versions"]["pfnm"]
+        pictures = [path.name for path in folder.glob("*.png")]
+        assert pictures
+        assert all(f"{name}/{picture}" in page for picture in pictures)
+        svgs = {path: path.read_bytes() for path in folder.glob("*.svg")}
+        draw(experiment(name, quick=True), read_rows(folder), folder)
+        assert {path: path.read_bytes() for path in svgs} == svgs
+    assert "| PFNM is above FedAvg at every number of sites. |" in page
+
+
+def row(**values: Any) -> Row:
+    plain = {"data": "mnist", "split": "even", "sites": 5, "depth": 1, "trial": 0}
+    return {**dict.fromkeys(COLUMNS), **plain, **values}
+
+
+def test_verdicts_by_hand() -> None:
+    own = replace(experiment("sites"), data=["mnist"], sites=[5, 10], splits=["even", "authors"])
+    accuracies = {"local": 0.8, "ensemble": 0.93, "fedavg": 0.85, "kmeans": 0.9, "pfnm": 0.925}
+    rows = [
+        row(method=method, accuracy=value, split=split, sites=sites, log_ratio=-float(sites))
+        for method, value in accuracies.items()
+        for split in own.splits
+        for sites in own.sites
+    ]
+    for uneven in rows:
+        if (uneven["method"], uneven["split"]) == ("kmeans", "authors"):
+            uneven["accuracy"] -= 0.05
+    found = claims(own, rows)
+    assert [claim.holds for claim in found] == [True] * 5
+    assert "4 of 4 settings (least: +7.5 points" in found[1].measured
+    worse = [{**r, "accuracy": 0.84} if r["method"] == "pfnm" and r["sites"] == 10 else r
+             for r in rows]  # fmt: skip
+    assert [claim.holds for claim in claims(own, worse)] == [True, False, False, False, True]
+    assert claims(own, []) == []
+
+
+def test_verdicts_on_rounds_by_hand() -> None:
+    own = replace(
+        experiment("rounds"), data=["mnist"], splits=["even"], depths=[1], rounds={"even": 3}
+    )
+    curves = {"pfnm": (0.8, 0.91, 0.92), "fedavg": (0.5, 0.7, 0.9), "dsgd": (0.95, 0.96, 0.97)}
+    rows = [
+        row(method=method, round=number, accuracy=value, units=100 - number,
+            communications=number * (100 if method == "dsgd" else 1))
+        for method, values in curves.items()
+        for number, value in enumerate(values, start=1)
+    ]  # fmt: skip
+    rows.append(row(method="ensemble", round=0, accuracy=0.905))
+    found = claims(own, rows)
+    assert [claim.holds for claim in found] == [True, True]
+    assert "PFNM after 2, FedAvg never, D-SGD after 100" in found[0].measured
+    assert "99 to 97 units" in found[1].measured
+
+
+def test_means_leave_out_what_was_not_measured() -> None:
+    rows = [row(accuracy=0.5), row(accuracy=0.7, trial=1), row(accuracy=None, trial=2)]
+    mean, deviation, number = means(rows, "accuracy", data="mnist")
+    assert mean == pytest.approx(0.6)
+    assert number == 2
+    assert deviation == pytest.approx(0.1)
+    assert means(rows, "accuracy", data="cifar10")[2] == 0
+
+
+def test_a_page_without_rows_has_no_experiments(tmp_path: Path) -> None:
+    write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
+    assert "## sites" not in (tmp_path / "page.md").read_text()
