@@ -19,14 +19,14 @@ from pfnm.core.budget import width_limits
 from pfnm.core.joint import EMPHASES, FIT_PROBES, MATCH_PROBES, joint_states, repaired
 from pfnm.core.mlp import forward
 from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, agreement, probe, sure_agreement
+from pfnm.core.probes import CHECK_PROBES, probe, sure_agreement
 from pfnm.core.sites import comparable
 from pfnm.federated.data import Data, data_folder, load_data
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "choosing.jsonl"
 SETS = [(split, depth, 0) for split in ("even", "dirichlet") for depth in (3, 6)]
 BUDGETS = (1.0, 2.0)
-JUDGES = ("sure_agreement", "agreement", "objective")
+JUDGES = ("sure_agreement", "objective")
 
 
 def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> list[dict[str, Any]]:
@@ -52,7 +52,6 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
                             "emphasis": emphasis, "joint_sweep": sweep, "ridge": ridge,
                             "accuracy": float(100 * right.mean()),
                             "sure_agreement": sure_agreement(network, to_check),
-                            "agreement": agreement(network, to_check),
                             "objective": sum(m.objective for m in matchings.values()),
                         }
                     )  # fmt: skip
@@ -61,9 +60,9 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| networks | budget | best candidate | chosen by sure agreement | by agreement | by "
-        "objective | Spearman of sure agreement | of agreement | of objective |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| networks | budget | best candidate | chosen by sure agreement | chosen by objective | "
+        "Spearman of sure agreement | of objective |",
+        "|---|---|---|---|---|---|---|",
     ]
     for split, depth, _ in SETS:
         for budget in BUDGETS:

@@ -12,9 +12,7 @@ from pfnm.core.fusion import Fusion
 from pfnm.frontier import Point
 
 CLEARLY = 0.02  # of agreement: less is within what another set of probes would give
-DOUBTFUL = (
-    0.83  # of agreement: below, two in three fusions of the deep study were worse than a site
-)
+DOUBTFUL = 0.74  # of agreement: below, three in ten fusions of the study were worse than a site
 
 
 def layer_rows(fusion: Fusion) -> list[dict[str, Any]]:
