@@ -136,8 +136,8 @@ class Federation:
 
     @property
     def input_range(self) -> tuple[float, float]:
-        """Between which values all inputs lie, which the server may know."""
-        inputs = self.data.train_inputs
+        """Between which values inputs lie, as the server knows it: from the test examples."""
+        inputs = self.data.test_inputs
         return float(inputs.min()), float(inputs.max())
 
     def start(self, site: int) -> Network:
