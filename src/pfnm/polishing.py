@@ -28,7 +28,7 @@ from pfnm.api import (
 from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.mlp import forward
-from pfnm.core.network import INPUT, OUTPUT, Label, Network, Tensor
+from pfnm.core.network import INPUT, OUTPUT, IntArray, Label, Network, Tensor
 from pfnm.core.probes import (
     CHECK_PROBES,
     InputRange,
@@ -47,7 +47,7 @@ from pfnm.teaching import Lessons, OnEpoch, seeking_probes, taught
 # Diversity of probes helps: kinds in proportions that did well on MNIST (docs/deep.md).
 ATOM_PROBES, MIXED_PROBES, SEEKING_PROBES = 20_000, 10_000, 10_000
 MOST_NUMBERS = 200_000_000  # in all probes: 800 MB; of very many inputs there are fewer probes
-BLOCK = 8192  # inputs of which the sites are asked at a time
+BLOCK = 50_000  # inputs of which the sites are asked at a time
 REAL, LIKE = "the inputs to polish on", "the inputs to imitate"
 HELD_OUT = 5  # one in so many of the real inputs judges the network instead of teaching it
 LEAST_INPUTS = 20  # real ones, to teach by: fewer say little, and can be imitated instead
@@ -219,10 +219,10 @@ class Real:
         """Those to teach by, and those to judge by."""
         order = rng.permutation(len(self.inputs))
         held = len(order) // HELD_OUT
-        return tuple(  # type: ignore[return-value]
-            replace(self, inputs=self.inputs[part], answers=self.answers[part])
-            for part in (order[held:], order[:held])
-        )
+        return self._part(order[held:]), self._part(order[:held])
+
+    def _part(self, places: IntArray) -> Real:
+        return replace(self, inputs=self.inputs[places], answers=self.answers[places])
 
 
 def _real(

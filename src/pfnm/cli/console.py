@@ -30,19 +30,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 
 
-@contextmanager
-def epochs(title: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, float], None]]:
-    """A bar of epochs, with the share reached of what the title names last."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
+def bar(*, hidden: bool) -> Progress:
+    """A bar on the terminal, with what is done of how much; nothing where there is no terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=errors,
         transient=True,
         disable=hidden or not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done, share: bar.update(
+    )
+
+
+@contextmanager
+def epochs(title: str, total: int, *, hidden: bool) -> Iterator[Callable[[int, float], None]]:
+    """A bar of epochs, with the share reached of what the title names last."""
+    with bar(hidden=hidden) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda done, share: shown.update(
             task, completed=done, description=f"{title} {share:.1%}"
         )
 

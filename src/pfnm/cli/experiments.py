@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pfnm.cli.console import app, errors, out
+from pfnm.cli.console import app, bar, out
 from pfnm.cli.lab import DataDirOption
 from pfnm.core.errors import PFNMError
+
+
+@contextmanager
+def jobs_shown(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of jobs."""
+    with bar(hidden=False) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
 @app.command()
@@ -69,25 +78,9 @@ def reproduce(
             if not rows:
                 raise PFNMError(f"{folder}: there are no rows to draw; run the experiment first")
         else:
-            with Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                console=errors,
-                transient=True,
-                disable=not errors.is_terminal,
-            ) as bar:
-                task = bar.add_task(own.name, total=None)
+            with jobs_shown(own.name) as on_job:
                 rows = run(
-                    own,
-                    folder,
-                    workers=jobs,
-                    engine=engine,
-                    data_dir=data_dir,
-                    on_job=lambda done, total, bar=bar, task=task: bar.update(  # type: ignore[misc]
-                        task, completed=done, total=total
-                    ),
+                    own, folder, workers=jobs, engine=engine, data_dir=data_dir, on_job=on_job
                 )
         paths = draw_figures(own, rows, folder)
         table = Table("claim", "measured", "holds", title=own.title, title_justify="left")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pfnm.cli.console import JsonOption, SeedOption, app, errors, out
+from pfnm.cli.console import JsonOption, SeedOption, app, bar, out
 from pfnm.cli.files import parsed_budget
 from pfnm.core.errors import PFNMError
 
@@ -120,20 +119,12 @@ def simulate(
         folder = Path("runs") / name if output is None else output
     names = chosen_methods(setting)
     total = sum(1 if METHODS[n].round is None else setting.rounds for n in names)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=errors,
-        transient=True,
-        disable=as_json or not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task("training at the sites", total=total)
+    with bar(hidden=as_json) as shown:
+        task = shown.add_task("training at the sites", total=total)
 
         def on_row(row: dict[str, Any]) -> None:
             found = "" if row["accuracy"] is None else f" {row['accuracy']:.1%}"
-            bar.update(
+            shown.update(
                 task,
                 advance=1,
                 description=f"{METHODS[row['method']].title}, round {row['round']}:{found}",

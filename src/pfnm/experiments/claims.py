@@ -154,6 +154,8 @@ def _of_rounds(experiment: Experiment, rows: Sequence[Row]) -> Iterator[Claim]:
                 method: _communications(rows, goal, {**where, "method": method})
                 for method in ("pfnm", "fedavg", "dsgd")
             }
+            if not all(any(_fits(r, {**where, "method": m}) for r in rows) for m in needed):
+                continue  # not all of them have been run yet
             found.append((name, needed))
             last = experiment.rounds[split]
             units = [
@@ -161,6 +163,8 @@ def _of_rounds(experiment: Experiment, rows: Sequence[Row]) -> Iterator[Claim]:
                 for number in (1, last)
             ]
             shrinks.append((name, units))
+    if not found:
+        return
     fewest = [
         needed["pfnm"] is not None
         and all(
@@ -186,13 +190,15 @@ def _of_rounds(experiment: Experiment, rows: Sequence[Row]) -> Iterator[Claim]:
 
 def _communications(rows: Sequence[Row], goal: float, where: Mapping[str, object]) -> int | None:
     """After how many communications the mean over trials first reaches the goal."""
-    numbers = sorted(
-        {r["round"] for r in rows if all(r[key] == value for key, value in where.items())}
-    )
+    numbers = sorted({r["round"] for r in rows if _fits(r, where)})
     for number in numbers:
         if means(rows, "accuracy", **where, round=number)[0] >= goal:
             return round(means(rows, "communications", **where, round=number)[0])
     return None
+
+
+def _fits(row: Row, where: Mapping[str, object]) -> bool:
+    return all(row[key] == value for key, value in where.items())
 
 
 def _said(communications: int | None) -> str:
@@ -257,6 +263,8 @@ def _of_timing(experiment: Experiment, rows: Sequence[Row]) -> Iterator[Claim]:
                     f"{DATA.get(data, data)}, {sites} sites, {layers}: {mean:.2f} s{shown}"
                 )
                 fast.append(reported is None or mean < reported)
+    if not texts:
+        return
     yield Claim(
         "A matching takes seconds to minutes on two cores; ours, in one thread, is faster than the "
         "authors report.",

@@ -32,6 +32,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
 }
 SIZED = ("kmeans", "pfnm", "joint")  # methods whose network's size is part of the result
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+TRAINED = "train_accuracy"
 PANEL = 3.1  # inches
 LEGEND_ENTRY = 2.9  # inches
 RESOLUTION = 130
@@ -168,11 +169,11 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
         top, bottom = grid[:, column]
         heat = [
             [
-                100 * means(rows, "train_accuracy", method="prior", prior_variance=v, mass=m, **where)[0]  # noqa: E501
+                100 * means(rows, TRAINED, method="prior", prior_variance=v, mass=m, **where)[0]
                 for m in experiment.masses
             ]
             for v in experiment.prior_variances
-        ]  # fmt: skip
+        ]
         image = top.imshow(heat, origin="lower", aspect="auto", cmap="viridis")
         for row, line in enumerate(heat):
             for place, value in enumerate(line):
@@ -187,10 +188,10 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
         title = f"{panel_name(data, split)}\n{_trials(rows, data)}; heat map: {number} sites"
         top.set_title(title, fontsize=9)
         for colour, sites in zip(SEVERAL, experiment.sites, strict=False):
+            own = {**where, "method": "site variance", "sites": sites}
             values = [
-                means(rows, "train_accuracy", method="site variance", site_variance=v, sites=sites, **where)  # noqa: E501
-                for v in experiment.site_variances
-            ]  # fmt: skip
+                means(rows, TRAINED, site_variance=v, **own) for v in experiment.site_variances
+            ]
             mean = [100 * value[0] for value in values]
             bottom.plot(
                 experiment.site_variances, mean, "o-", color=colour, ms=4, label=f"{sites} sites"
