@@ -13,7 +13,8 @@ from pfnm.core.errors import PFNMError
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, experiment
 from pfnm.experiments.runner import COLUMNS, ENGINES, read_rows, run, seconds_spent
-from pfnm.experiments.trials import Row, means
+from pfnm.experiments.trials import TRIED, Row, means
+from pfnm.federated.runs import locked
 from pfnm.report.experiments import draw, write_page
 
 MAIN = "from pfnm.cli import main; main()"
@@ -70,27 +71,53 @@ def test_an_interrupted_experiment_goes_on_to_the_same_rows(tmp_path: Path) -> N
     assert told == [1, 2, 3, 4]
     found = read_rows(tmp_path / "parts")
     assert measured(found) == measured(read_rows(tmp_path / "whole"))
-    assert len(found) == 4 * 3
+    tried = [row for row in found if row["method"] == TRIED]
+    assert len(found) == 4 * 3 + len(tried)
+    assert len(tried) == 4 * len(tiny().site_variances)
     assert seconds_spent(tmp_path / "parts") > 0
     best = [row for row in found if row["method"] == "pfnm"]
-    assert {row["site_variance"] for row in best} <= set(tiny().site_variances)
-    assert all(row["log_ratio"] <= 0 for row in best)
+    for own in best:
+        same = [t for t in tried if all(t[k] == own[k] for k in ("sites", "trial"))]
+        assert own["train_accuracy"] == max(row["train_accuracy"] for row in same)
+        assert own["log_ratio"] <= 0
+        assert own["widths"] == str(own["units"])
     again: list[int] = []
     run(tiny(), tmp_path / "parts", on_job=lambda done, total: again.append(done))
     assert again == [4]
 
 
-def test_more_trials_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
+def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     one = replace(tiny(), trials={"digits": 1}, sites=(2,), methods=("local", "ensemble"))
     first = run(one, tmp_path)
     both = run(replace(one, trials={"digits": 2}), tmp_path)
     assert measured(both[: len(first)]) == measured(first)
     assert len(both) == 2 * len(first)
-    with pytest.raises(PFNMError, match="another form of this experiment"):
-        run(replace(one, sites=(4,)), tmp_path)
-    (tmp_path / "rows.csv").write_text("data,split\ndigits,even\n")
-    with pytest.raises(PFNMError, match="cannot be read"):
+    more = run(replace(one, sites=(2, 3), title="Another title"), tmp_path)
+    assert measured(more[: len(first)]) == measured(first)
+    assert len(more) == 3 * len(first)
+    with pytest.raises(PFNMError, match="rows have another methods"):
+        run(replace(one, methods=("local",)), tmp_path)
+    with (
+        locked(tmp_path),
+        pytest.raises(PFNMError, match="another process is at work"),
+    ):
         run(one, tmp_path)
+    (tmp_path / "rows.csv").write_text("data,split\ndigits,even\n")
+    with pytest.raises(PFNMError, match=r"rows\.csv: cannot be read"):
+        run(one, tmp_path)
+    (tmp_path / "experiment.json").write_text("{}")
+    with pytest.raises(PFNMError, match=r"experiment\.json: cannot be read"):
+        run(one, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PFNMError, match="no folder can be made"):
+        run(one, tmp_path / "file")
+
+
+def test_a_job_that_fails_does_not_keep_others_from_their_results(tmp_path: Path) -> None:
+    one = replace(tiny(), trials={"digits": 1}, sites=(2, 1000), methods=("local", "ensemble"))
+    with pytest.raises(PFNMError, match="1 of 2 jobs of sites failed, the first digits even 1000"):
+        run(one, tmp_path)
+    assert {row["sites"] for row in read_rows(tmp_path)} == {2}
 
 
 def test_clusters_give_the_same_numbers(tmp_path: Path) -> None:
@@ -125,7 +152,8 @@ def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
         svgs = {path: path.read_bytes() for path in folder.glob("*.svg")}
         draw(experiment(name, quick=True), read_rows(folder), folder)
         assert {path: path.read_bytes() for path in svgs} == svgs
-    assert "| PFNM is above FedAvg at every number of sites. |" in page
+    assert "| digits: PFNM is above FedAvg at every number of sites. |" in page
+    assert "each in a row `pfnm-tried`" in page
 
 
 def row(**values: Any) -> Row:
@@ -146,12 +174,19 @@ def test_verdicts_by_hand() -> None:
         if (uneven["method"], uneven["split"]) == ("kmeans", "authors"):
             uneven["accuracy"] -= 0.05
     found = claims(own, rows)
-    assert [claim.holds for claim in found] == [True] * 5
-    assert "4 of 4 settings (least: +7.5 points" in found[1].measured
+    assert [claim.holds for claim in found] == [True] * 5 + [None]
+    assert [claim.ours for claim in found] == [False] * 5 + [True]
+    assert found[1].measured.startswith("in 4 of 4 settings; from +7.5 points, 1 trial (5 sites")
+    some = [claim.verdict for claim in claims(own, [r for r in rows if r["sites"] == 5])]
+    assert some == ["not measured yet"] * 6
     worse = [{**r, "accuracy": 0.84} if r["method"] == "pfnm" and r["sites"] == 10 else r
              for r in rows]  # fmt: skip
-    assert [claim.holds for claim in claims(own, worse)] == [True, False, False, False, True]
-    assert claims(own, []) == []
+    verdicts = [True, False, False, False, True, None]
+    assert [claim.holds for claim in claims(own, worse)] == verdicts
+    assert {claim.holds for claim in claims(own, [])} == {None}
+    more = [{**r, "trial": 1, "accuracy": r["accuracy"] + 0.002 * (r["method"] == "pfnm")}
+            for r in rows]  # fmt: skip
+    assert "from +7.6 ± 0.1 points, 2 trials" in claims(own, [*rows, *more])[1].measured
 
 
 def test_verdicts_on_rounds_by_hand() -> None:
@@ -161,15 +196,20 @@ def test_verdicts_on_rounds_by_hand() -> None:
     curves = {"pfnm": (0.8, 0.91, 0.92), "fedavg": (0.5, 0.7, 0.9), "dsgd": (0.95, 0.96, 0.97)}
     rows = [
         row(method=method, round=number, accuracy=value, units=100 - number,
-            communications=number * (100 if method == "dsgd" else 1))
+            communications=number * (100 if method == "dsgd" else 1), epochs=10.0 * number)
         for method, values in curves.items()
         for number, value in enumerate(values, start=1)
     ]  # fmt: skip
     rows.append(row(method="ensemble", round=0, accuracy=0.905))
     found = claims(own, rows)
-    assert [claim.holds for claim in found] == [True, True]
-    assert "PFNM after 2, FedAvg never, D-SGD after 100" in found[0].measured
-    assert "99 to 97 units" in found[1].measured
+    assert [claim.holds for claim in found] == [True, False, True]
+    assert "PFNM 2, FedAvg never, D-SGD 100" in found[0].measured
+    assert "PFNM 20, FedAvg never, D-SGD 10" in found[1].measured
+    assert "99 to 97 units" in found[2].measured
+    early = row(method="dsgd", communications=1, epochs=0.1, accuracy=0.91)
+    found = claims(own, [*rows, early])
+    assert [claim.holds for claim in found] == [False, False, True]
+    assert "D-SGD 0.1" in found[1].measured
 
 
 def test_means_leave_out_what_was_not_measured() -> None:
@@ -177,7 +217,7 @@ def test_means_leave_out_what_was_not_measured() -> None:
     mean, deviation, number = means(rows, "accuracy", data="mnist")
     assert mean == pytest.approx(0.6)
     assert number == 2
-    assert deviation == pytest.approx(0.1)
+    assert deviation == pytest.approx(0.2 / 2**0.5)
     assert means(rows, "accuracy", data="cifar10")[2] == 0
 
 

@@ -55,7 +55,7 @@ def reproduce(
     """Run the paper's experiments, or go on with them: rows, figures, verdicts."""
     from pfnm.experiments.claims import claims
     from pfnm.experiments.definition import NAMES, experiment
-    from pfnm.experiments.runner import ENGINES, read_rows, run
+    from pfnm.experiments.runner import ENGINES, check_rows, run
     from pfnm.report.experiments import draw as draw_figures
     from pfnm.report.experiments import write_page
 
@@ -74,7 +74,7 @@ def reproduce(
     for own in chosen:
         folder = results / own.name
         if draw:
-            rows = read_rows(folder)
+            rows = check_rows(own, folder)
             if not rows:
                 raise PFNMError(f"{folder}: there are no rows to draw; run the experiment first")
         else:
@@ -85,9 +85,10 @@ def reproduce(
         paths = draw_figures(own, rows, folder)
         table = Table("claim", "measured", "holds", title=own.title, title_justify="left")
         for claim in claims(own, rows):
-            table.add_row(claim.said, claim.measured, "yes" if claim.holds else "no")
+            said = f"{claim.said} (ours)" if claim.ours else claim.said
+            table.add_row(said, claim.measured, claim.verdict)
         out.print(table)
         out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
     if page is not None:
-        write_page(chosen, results, page)
+        write_page([experiment(one, quick=quick) for one in NAMES], results, page)
         out.print(str(page))

@@ -12,30 +12,33 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pfnm.core.errors import PFNMError
 from pfnm.experiments.definition import Experiment, Job
-from pfnm.experiments.trials import Row, run_job
-from pfnm.federated.runs import versions
+from pfnm.experiments.trials import Row, run_job, setting_of
+from pfnm.federated.data import load_data
+from pfnm.federated.runs import locked, sha256, versions
 from pfnm.formats import told
 from pfnm.formats.files import write_whole
 
 ROWS, RECORD = "rows.csv", "experiment.json"
-WHOLE = ("sites", "depth", "trial", "round", "communications", "epochs", "units")
-TEXTS = ("data", "split", "method")
+TEXTS = ("data", "split", "method", "widths")
+WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "left_out")
 NUMBERS = (
-    *("prior_variance", "site_variance", "mass"),
+    *("epochs", "prior_variance", "site_variance", "mass"),
     *("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds"),
 )
 COLUMNS = (*TEXTS, *WHOLE, *NUMBERS)
 ENGINES = ("local", "ray", "dask")
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
 ADDRESSES = {"ray": "RAY_ADDRESS", "dask": "DASK_SCHEDULER_ADDRESS"}  # of a cluster to join
+VARIED = ("data", "sites", "split", "hidden", "rounds", "seed", "methods")  # said by rows
 
 
 def run(
@@ -47,38 +50,90 @@ def run(
     data_dir: Path | None = None,
     on_job: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
-    """All rows of an experiment, those from earlier included. on_job: told jobs done and all."""
+    """All rows of an experiment, those from earlier included. on_job: told jobs done and all.
+
+    A job that cannot be done does not keep the others from being done; an error names it then.
+    """
     from joblib import delayed
 
-    folder.mkdir(parents=True, exist_ok=True)
-    before = _record(experiment, folder)
-    rows = read_rows(folder)
-    jobs = experiment.jobs()
-    there = {_key(row, experiment.kind) for row in rows}
-    todo = [job for job in jobs if job.key not in there]
-    if experiment.kind == "timing":
-        workers = 1  # what is timed is alone on the machine
-    if on_job is not None:
-        on_job(len(jobs) - len(todo), len(jobs))
-    begin = time.perf_counter()
-    with _engine(engine, workers):
-        results = _results([delayed(run_job)(job, data_dir) for job in todo], engine, workers)
-        for done, found in enumerate(results, start=1):
-            whole = [{name: row.get(name) for name in COLUMNS} for row in found]
-            rows = _sorted([*rows, *whole], jobs, experiment.kind)
-            write_whole(folder / ROWS, _as_csv(rows).encode())
-            spent = time.perf_counter() - begin
-            record = {
-                **before,
-                "experiment": experiment.described(),
-                "versions": versions(),
-                "cores": os.cpu_count(),
-                "seconds": before["seconds"] + spent,
-            }
-            write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
-            if on_job is not None:
-                on_job(len(jobs) - len(todo) + done, len(jobs))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PFNMError(f"{folder}: no folder can be made there ({error.strerror})") from None
+    with locked(folder):
+        conditions = _conditions(experiment) | {
+            f"{name}, sha256": sha256(load_data(name, data_dir)) for name in experiment.data
+        }
+        rows, before = check_rows(experiment, folder, conditions), _record(folder)
+        jobs = experiment.jobs()
+        there = {_key(row, experiment.kind) for row in rows}
+        todo = [job for job in jobs if job.key not in there]
+        if experiment.kind == "timing":
+            engine, workers = "local", 1  # what is timed is here, and alone
+        if on_job is not None:
+            on_job(len(jobs) - len(todo), len(jobs))
+        begin = time.perf_counter()
+        failed: list[str] = []
+        with _engine(engine, workers):
+            work = [delayed(_tried)(job, data_dir) for job in todo]
+            for done, found in enumerate(_results(work, engine, workers), start=1):
+                if isinstance(found, str):
+                    failed.append(found)
+                    continue
+                whole = [{name: row.get(name) for name in COLUMNS} for row in found]
+                rows = _sorted([*rows, *whole], jobs, experiment.kind)
+                write_whole(folder / ROWS, _as_csv(rows).encode())
+                record = {
+                    "experiment": experiment.described(),
+                    "conditions": before.get("conditions", {}) | conditions,
+                    "versions": versions(),
+                    "cores": os.cpu_count(),
+                    "seconds": before.get("seconds", 0.0) + time.perf_counter() - begin,
+                }
+                write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
+                if on_job is not None:
+                    on_job(len(jobs) - len(todo) + done - len(failed), len(jobs))
+    if failed:
+        number = f"{len(failed)} of {len(todo)} jobs of {experiment.name} failed"
+        raise PFNMError(f"{number}, the first {failed[0]}; run it again to try them again")
     return rows
+
+
+def _tried(job: Job, data_dir: Path | None) -> list[Row] | str:
+    """A job's rows, or why it has none."""
+    try:
+        return run_job(job, data_dir)
+    except PFNMError as error:
+        return f"{' '.join(job.key)}: {error}"
+
+
+def check_rows(
+    experiment: Experiment, folder: Path, conditions: Mapping[str, Any] | None = None
+) -> list[Row]:
+    """The rows so far; an error if they were measured under other conditions than these."""
+    there = _record(folder).get("conditions", {})
+    # As JSON has them, which knows lists only.
+    now = json.loads(json.dumps(_conditions(experiment) if conditions is None else conditions))
+    for name in now:
+        if name in there and now[name] != there[name]:
+            raise PFNMError(
+                f"{folder}: its rows have another {name} ({there[name]}, not {now[name]}); choose "
+                "another folder"
+            )
+    return read_rows(folder)
+
+
+def _conditions(experiment: Experiment) -> dict[str, Any]:
+    """What rows depend on and do not say, by name; more of what they do say can be added."""
+    grids = ("heat_sites", "prior_variances", "masses", "site_variances")
+    found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in grids}
+    if experiment.kind != "rounds":
+        found["methods"] = experiment.methods
+    found |= {f"rounds, {split}": number for split, number in experiment.rounds.items()}
+    for job in experiment.jobs():
+        own = asdict(setting_of(job))
+        found[f"training, {job.data}"] = {k: v for k, v in own.items() if k not in VARIED}
+    return found
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -97,29 +152,25 @@ def read_rows(folder: Path) -> list[Row]:
 
 def seconds_spent(folder: Path) -> float:
     """How long the experiment took, interruptions left out."""
-    path = folder / RECORD
-    return float(json.loads(path.read_text())["seconds"]) if path.exists() else 0.0
+    return float(_record(folder).get("seconds", 0.0))
 
 
-def _record(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """What is known of an earlier run; an error if that was another experiment."""
+def _record(folder: Path) -> dict[str, Any]:
+    """What is known of earlier runs."""
     path = folder / RECORD
     if not path.exists():
-        return {"seconds": 0.0}
+        return {}
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        old = {**found["experiment"], "trials": None}
-        found["seconds"] = float(found["seconds"])
+        found = json.loads(path.read_text())
+        return {
+            **found,
+            "conditions": dict(found["conditions"]),
+            "seconds": float(found["seconds"]),
+        }
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise PFNMError(
             f"{path}: cannot be read ({told(error)}); remove it to begin anew"
         ) from None
-    new = json.loads(json.dumps({**experiment.described(), "trials": None}))
-    if old != new:
-        raise PFNMError(
-            f"{folder}: holds results of another form of this experiment; choose another folder"
-        )
-    return found
 
 
 @contextmanager
@@ -159,7 +210,7 @@ def _engine(name: str, workers: int) -> Iterator[None]:
         leave()
 
 
-def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Row]]:
+def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Row] | str]:
     """What the jobs come to, as they end; Ray's backend gives it only when a batch has ended."""
     from joblib import Parallel
 
@@ -198,7 +249,7 @@ def _shown(value: Any) -> str:
 
 
 def _parsed(row: dict[str, str]) -> Row:
-    parsed: Row = {name: row[name] for name in TEXTS}
+    parsed: Row = {name: row[name] or None for name in TEXTS}
     for names, kind in ((WHOLE, int), (NUMBERS, float)):
         for name in names:
             parsed[name] = kind(row[name]) if row[name] else None

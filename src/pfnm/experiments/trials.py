@@ -20,6 +20,7 @@ from pfnm.experiments.definition import Job
 from pfnm.federated.data import Data, load_data
 from pfnm.federated.methods import (
     METHODS,
+    Info,
     Local,
     State,
     accuracy,
@@ -33,6 +34,7 @@ UNITS = 100  # of every hidden layer, as in the paper
 PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
+TRIED = "pfnm-tried"  # one of the site variances among which PFNM's was chosen
 
 Row = dict[str, Any]
 
@@ -55,13 +57,9 @@ def run_job(job: Job, data_dir: Path | None) -> list[Row]:
     return [{**own, **row, "job_seconds": seconds / len(found)} for row in found]
 
 
-@lru_cache(maxsize=1)
-def _data(name: str, data_dir: Path | None) -> Data:
-    return load_data(name, data_dir)
-
-
-def _federation(job: Job, data_dir: Path | None) -> Federation:
-    setting = Setting(
+def setting_of(job: Job) -> Setting:
+    """The federation that a job simulates."""
+    return Setting(
         data=job.data,
         sites=job.sites,
         split=job.split,
@@ -70,32 +68,39 @@ def _federation(job: Job, data_dir: Path | None) -> Federation:
         seed=job.trial,
         **paper_training(job.data),
     )
-    return federation(setting, _data(job.data, data_dir))
+
+
+@lru_cache(maxsize=1)
+def _data(name: str, data_dir: Path | None) -> Data:
+    return load_data(name, data_dir)
+
+
+def _federation(job: Job, data_dir: Path | None) -> Federation:
+    return federation(setting_of(job), _data(job.data, data_dir))
 
 
 def _once(job: Job, sites: Federation) -> Iterator[Row]:
-    """Local networks combined once, in every way."""
+    """Local networks combined once, in every way.
+
+    PFNM as published has its site variance chosen by accuracy on the training data; what was
+    tried stands in rows of its own.
+    """
     local = train_local(sites)
     for name in job.methods:
         begin = time.perf_counter()
         if name == "pfnm":
-            chosen = _chosen(sites, local, job.options["site_variances"])
-            yield {**chosen, "method": name, "seconds": time.perf_counter() - begin}
-            continue
-        if name == "fedavg":
+            tried = [_fused(sites, local, site_variance=v) for v in job.options["site_variances"]]
+            yield from ({"method": TRIED, **row} for row in tried)
+            row = max(tried, key=lambda row: row["train_accuracy"])
+        elif name == "fedavg":
             each = METHODS[name].round
             assert each is not None
             _, info = each(sites, State(), local, 1)
+            row = _measured(info, local)
         else:
             _, info = combined_once(name, sites, local)
-        row = {"method": name, "accuracy": info.accuracy, **_size(job, info.widths)}
-        yield {**row, "seconds": time.perf_counter() - begin}
-
-
-def _chosen(sites: Federation, local: Local, variances: Sequence[float]) -> Row:
-    """PFNM as published, its site variance chosen by accuracy on the training data."""
-    tried = [_fused(sites, local, site_variance=variance) for variance in variances]
-    return max(tried, key=lambda row: row["train_accuracy"])
+            row = _measured(info, local)
+        yield {"method": name, **row, "seconds": time.perf_counter() - begin}
 
 
 def _fused(
@@ -117,7 +122,8 @@ def _fused(
         "mass": mass,
         "accuracy": accuracy(sites, network),
         "train_accuracy": float(right.mean()),
-        **_ratio(network.widths.values(), local),
+        "left_out": len(local.left_out),
+        **_size(tuple(network.widths.values()), local),
     }
 
 
@@ -128,17 +134,20 @@ def _matched(sites: Federation, local: Local, prior: Prior) -> Network:
     return fusion.network
 
 
-def _ratio(widths: Any, local: Local) -> Row:
-    units = sum(widths)
-    whole = sum(sum(network.widths.values()) for network in local.networks.values())
-    return {"units": units, "log_ratio": math.log(units / whole)}
+def _measured(info: Info, local: Local) -> Row:
+    lost = {"left_out": len(info.left_out)}
+    return {"accuracy": info.accuracy, **lost, **_size(info.widths, local)}
 
 
-def _size(job: Job, widths: Sequence[int]) -> Row:
+def _size(widths: Sequence[int], local: Local) -> Row:
+    """Units of each hidden layer, of all, and beside those of all the sites, if these are known."""
     if not widths:
         return {}
-    whole = job.sites * job.depth * UNITS
-    return {"units": sum(widths), "log_ratio": math.log(sum(widths) / whole)}
+    row = {"widths": " ".join(map(str, widths)), "units": sum(widths)}
+    if local.networks:
+        whole = sum(sum(network.widths.values()) for network in local.networks.values())
+        row["log_ratio"] = math.log(sum(widths) / whole)
+    return row
 
 
 def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
@@ -150,19 +159,22 @@ def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
         local = train_local(sites)
     if method.round is None:
         _, info = combined_once(name, sites, local)
-        yield {"method": name, "round": 0, "accuracy": info.accuracy}
+        yield {"method": name, "round": 0, **_measured(info, local)}
         return
     state, communications = State(), 0
     for number in range(1, setting.rounds + 1):
         state, info = method.round(sites, state, local, number)
+        for step, found in info.within:  # of the first round
+            epochs = setting.epochs * step / info.communications
+            row = {"method": name, "communications": step, "epochs": epochs, "accuracy": found}
+            yield row
         communications += info.communications
         yield {
             "method": name,
             "round": number,
             "communications": communications,
-            "epochs": setting.epochs + (number - 1) * setting.later_epochs,
-            "accuracy": info.accuracy,
-            **_size(job, info.widths),
+            "epochs": float(setting.epochs + (number - 1) * setting.later_epochs),
+            **_measured(info, local),
         }
 
 
@@ -186,7 +198,7 @@ def _timing(job: Job, sites: Federation) -> Iterator[Row]:
         begin = time.perf_counter()
         network = _matched(sites, local, prior)
         times.append(time.perf_counter() - begin)
-    found = {"accuracy": accuracy(sites, network), **_ratio(network.widths.values(), local)}
+    found = {"accuracy": accuracy(sites, network), **_size(tuple(network.widths.values()), local)}
     yield {"method": "pfnm", **found, "seconds": statistics.median(times[1:])}
 
 
@@ -198,13 +210,32 @@ KINDS: Mapping[str, Callable[[Job, Federation], Iterator[Row]]] = {
 }
 
 
-def means(rows: Sequence[Row], value: str, **where: Any) -> tuple[float, float, int]:
-    """Mean and standard deviation over trials of the rows that fit, and how many they are."""
-    found = [
-        row[value]
-        for row in rows
-        if row[value] is not None and all(row[name] == wanted for name, wanted in where.items())
+Spread = tuple[float, float, int]
+"""Mean, standard deviation and number; what is unknown is not a number."""
+
+
+def spread(found: Sequence[float]) -> Spread:
+    """Of one measurement in several trials."""
+    mean = float(np.mean(found)) if found else math.nan
+    deviation = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+    return mean, deviation, len(found)
+
+
+def fits(row: Row, where: Mapping[str, Any]) -> bool:
+    """Whether a row has all of these values."""
+    return all(row[name] == wanted for name, wanted in where.items())
+
+
+def means(rows: Sequence[Row], value: str, **where: Any) -> Spread:
+    """Over the trials of the rows that fit."""
+    return spread([row[value] for row in rows if row[value] is not None and fits(row, where)])
+
+
+def moments(rows: Sequence[Row], where: Mapping[str, Any]) -> list[Row]:
+    """When accuracy was taken, in order: within D-SGD's first round, and after every round."""
+    own = [row for row in rows if fits(row, where)]
+    within = sorted({row["communications"] for row in own if row["round"] is None})
+    after = sorted({row["round"] for row in own if row["round"] is not None})
+    return [{"round": None, "communications": number} for number in within] + [
+        {"round": number} for number in after
     ]
-    if not found:
-        return math.nan, math.nan, 0
-    return float(np.mean(found)), float(np.std(found)), len(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ def downpour(
     moments: Mapping[str, Array],
     names: list[str],
     round_number: int,
+    on_step: Callable[[int, Callable[[], Network]], None] | None = None,
 ) -> tuple[Network, dict[str, Array], int, dict[str, str]]:
     """As many epochs as a round of the others has, with a communication every minibatch.
 
@@ -25,7 +26,8 @@ def downpour(
     a step of Adam along their mean. All sites send equally often, in all as often as so many epochs
     need: sites with less data begin theirs again, the largest do not get through theirs. A site
     whose gradient is not finite is left out from then on. Returns the network, what Adam remembers,
-    the number of communications, and why sites were left out.
+    the number of communications, and why sites were left out. on_step: told after every step how
+    many there have been in this round, and how to get the network of that moment.
     """
     import torch
 
@@ -67,6 +69,14 @@ def downpour(
     def finite(found: Sequence[torch.Tensor]) -> bool:
         return all(bool(torch.isfinite(gradient).all()) for gradient in found)
 
+    def trained() -> Network:
+        return mlp(
+            [weight.detach().numpy() for weight in weights],
+            [bias.detach().numpy() for bias in biases],
+            output="softmax",
+            name="global",
+        )
+
     left_out: dict[str, str] = {}
     steps = round(np.mean([len(plan) for plan in plans.values()])) if plans else 0
     for step in range(steps):
@@ -84,15 +94,11 @@ def downpour(
         for parameter, gradient in zip(parameters, found, strict=True):
             parameter.grad = gradient
         optimizer.step()
+        if on_step is not None:
+            on_step(step + 1, trained)
     state = {
         f"{key}.{place}": value.numpy()
         for place, parameter in enumerate(parameters)
         for key, value in optimizer.state[parameter].items()
     }
-    trained = mlp(
-        [weight.detach().numpy() for weight in weights],
-        [bias.detach().numpy() for bias in biases],
-        output="softmax",
-        name="global",
-    )
-    return trained, state, steps, left_out
+    return trained(), state, steps, left_out

@@ -50,6 +50,8 @@ class Info:
     widths: Sequence[int] = ()
     objective: float | None = None
     communications: int = 1
+    within: Sequence[tuple[int, float]] = ()
+    """D-SGD's first round: accuracies on the way, after 1, 2, 4, ... communications."""
     bytes_up: Mapping[str, int] = field(default_factory=dict)
     bytes_down: Mapping[str, int] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -278,7 +280,15 @@ def _downpour_round(
     active = [name for name in names if name not in left_out]
     network = state.server.network or federation.start(0)
     begin = time.perf_counter()
-    after, moments, steps, bad = downpour(federation, network, state.moments, active, number)
+    within: list[tuple[int, float]] = []
+
+    def on_step(step: int, trained: Callable[[], Network]) -> None:
+        if step & (step - 1) == 0:  # a power of two
+            within.append((step, accuracy(federation, trained())))
+
+    after, moments, steps, bad = downpour(
+        federation, network, state.moments, active, number, on_step if number == 1 else None
+    )
     training = time.perf_counter() - begin
     sent = dict.fromkeys(active, after)
     left_out |= bad
@@ -286,7 +296,7 @@ def _downpour_round(
     up = {name: steps * size for name, size in info.bytes_up.items()}
     down = {name: steps * size for name, size in info.bytes_down.items()}
     return State(Server(after), moments), replace(
-        info, communications=steps, bytes_up=up, bytes_down=down
+        info, communications=steps, within=within, bytes_up=up, bytes_down=down
     )
 
 

@@ -68,7 +68,7 @@ def simulate(
         raise PFNMError(f"{folder}: no folder can be made there ({error.strerror})") from None
     description = {
         "setting": asdict(setting),
-        "data_sha256": _sha256(data),
+        "data_sha256": sha256(data),
         "data_dir": None if data_dir is None else str(data_dir),
         "threads": _threads(),
         "training": _name_of(train),
@@ -91,7 +91,7 @@ def resume(
     setting = setting_of(description, folder)
     place = description.get("data_dir")
     data = load_data(setting.data, data_dir or (None if place is None else Path(place)))
-    if _sha256(data) != description["data_sha256"]:
+    if sha256(data) != description["data_sha256"]:
         raise PFNMError(f"{folder}: the data {setting.data} is not what the run began with")
     if _name_of(train) != description["training"]:
         raise PFNMError(
@@ -148,7 +148,7 @@ def read_rows(folder: Path) -> list[Row]:
 
 def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
     setting = federated.setting
-    with _locked(folder):
+    with locked(folder):
         for left in folder.rglob(".*.tmp"):  # of a process that was killed while writing
             left.unlink()
         checkpoints = Checkpoints(folder / "checkpoints", federated.start(0))
@@ -246,19 +246,18 @@ def _keep_global(folder: Path, name: str, network: Network | None) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two processes must not write one run."""
+def locked(folder: Path) -> Iterator[None]:
+    """Two processes must not write one run, or one experiment."""
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise PFNMError(
-                f"{folder}: another process is at work on this run; wait for it"
-            ) from None
+            raise PFNMError(f"{folder}: another process is at work in it; wait for it") from None
         yield
 
 
-def _sha256(data: Data) -> str:
+def sha256(data: Data) -> str:
+    """Of all its examples."""
     digest = hashlib.sha256()
     for array in (data.train_inputs, data.train_labels, data.test_inputs, data.test_labels):
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -10,10 +10,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfnm.core.errors import PFNMError
-from pfnm.experiments.claims import AUTHORS_SECONDS, DATA, claims, panel_name
+from pfnm.core.network import Array
+from pfnm.experiments.claims import (
+    AUTHORS_SECONDS,
+    claims,
+    data_name,
+    layers_name,
+    split_name,
+)
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.runner import read_rows, seconds_spent
-from pfnm.experiments.trials import Row, means
+from pfnm.experiments.trials import (
+    MASS,
+    PRIOR_VARIANCE,
+    SITE_VARIANCE,
+    TRIED,
+    Row,
+    Spread,
+    means,
+    moments,
+)
 from pfnm.formats.files import write_whole
 
 if TYPE_CHECKING:
@@ -65,10 +81,12 @@ def _curve(
     axes: Axes,
     method: str,
     xs: Sequence[float],
-    values: Sequence[tuple[float, float, int]],
+    values: Sequence[Spread],
     factor: float = 1.0,
 ) -> None:
-    """Mean and standard deviation over trials."""
+    """Mean and standard deviation over trials; nothing where nothing is measured."""
+    if not any(number for *_, number in values):
+        return
     label, colour, mark = STYLES[method]
     mean, deviation = (factor * np.array([value[part] for value in values]) for part in (0, 1))
     fine = len(xs) > 12
@@ -81,15 +99,45 @@ def _curve(
         axes.fill_between(xs, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    columns = max(2, int(figure.get_figwidth() / LEGEND_ENTRY))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+def _legend(figure: Figure, grid: Any) -> None:
+    """Of all the axes of a figure together."""
+    known: dict[str, Any] = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            known.setdefault(label, handle)
+    if known:
+        columns = max(2, int(figure.get_figwidth() / LEGEND_ENTRY))
+        figure.legend(
+            list(known.values()),
+            list(known),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
 
 
-def _trials(rows: Sequence[Row], data: str) -> str:
-    number = len({row["trial"] for row in rows if row["data"] == data})
-    return f"{number} trial{'s' if number != 1 else ''}"
+def _trials(rows: Sequence[Row], **where: Any) -> str:
+    """How many trials these rows have; from least to most where settings differ."""
+    settings: dict[tuple[Any, ...], set[int]] = {}
+    for row in rows:
+        if all(row[name] == value for name, value in where.items()):
+            settings.setdefault((row["sites"], row["depth"], row["method"]), set()).add(
+                row["trial"]
+            )
+    numbers = sorted({len(found) for found in settings.values()})
+    if not numbers:
+        return "not measured yet"
+    several = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
+    return f"{several} trial{'s' if numbers[-1] != 1 else ''}"
+
+
+def _titled(axes: Axes, *lines: str) -> None:
+    axes.set_title("\n".join(lines), fontsize=9)
+
+
+def _log_scale(axes: Axes) -> None:
+    if axes.has_data():
+        axes.set_xscale("log")
 
 
 def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
@@ -99,22 +147,20 @@ def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     figure, grid = _grid(2, len(experiment.panels))
     for column, (data, split) in enumerate(experiment.panels):
         top, bottom = grid[:, column]
+        where = {"data": data, "split": split}
         for method in experiment.methods:
-            where = {"data": data, "split": split, "method": method}
-            values = [means(rows, "accuracy", **where, **{varied: x}) for x in xs]
-            if any(number for *_, number in values):
-                _curve(top, method, xs, values, 100)
-            if method in SIZED:
-                sizes = [means(rows, "log_ratio", **where, **{varied: x}) for x in xs]
-                _curve(bottom, method, xs, sizes)
-        top.set_title(f"{panel_name(data, split)}\n{_trials(rows, data)}", fontsize=9)
+            for axes, value, factor in ((top, "accuracy", 100), (bottom, "log_ratio", 1)):
+                found = [means(rows, value, method=method, **where, **{varied: x}) for x in xs]
+                if axes is top or method in SIZED:
+                    _curve(axes, method, xs, found, factor)
+        _titled(top, data_name(data), split_name(split), _trials(rows, **where))
         bottom.set_xlabel("sites" if varied == "sites" else "hidden layers")
         for axes in (top, bottom):
             axes.set_xticks(xs)
             axes.grid(alpha=0.3)
     grid[0, 0].set_ylabel("test accuracy (%)")
     grid[1, 0].set_ylabel(r"size, $\log(L / \sum_j L_j)$")
-    _legend(figure, grid[0, 0])
+    _legend(figure, grid)
     return {experiment.name: figure}
 
 
@@ -126,29 +172,32 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
         figure, grid = _grid(3, len(columns))
         for column, (split, depth) in enumerate(columns):
             where = {"data": data, "split": split, "depth": depth}
-            numbers = range(1, experiment.rounds[split] + 1)
             above, middle, below = grid[:, column]
             for method in experiment.methods:
                 own = {**where, "method": method}
                 if method == "ensemble":
-                    level = 100 * means(rows, "accuracy", **own)[0]
-                    label, colour, _ = STYLES[method]
-                    for axes in (above, middle):
-                        axes.axhline(level, color=colour, linestyle="--", lw=1.2, label=label)
                     continue
-                values = [means(rows, "accuracy", **own, round=n) for n in numbers]
+                when = moments(rows, own)
+                values = [means(rows, "accuracy", **own, **moment) for moment in when]
                 for axes, against in ((above, "communications"), (middle, "epochs")):
-                    xs = [means(rows, against, **own, round=n)[0] for n in numbers]
+                    xs = [means(rows, against, **{**own, **moment})[0] for moment in when]
                     _curve(axes, method, xs, values, 100)
                 if method == "pfnm":
-                    sizes = [means(rows, "units", **own, round=n) for n in numbers]
-                    _curve(below, method, list(numbers), sizes)
-            above.set_xscale("log")
-            layers = f"{depth} hidden layer{'s' if depth > 1 else ''}"
-            title = f"{panel_name(data, split)}\n{layers}, {_trials(rows, data)}"
-            above.set_title(title, fontsize=9)
+                    sizes = [means(rows, "units", **own, **moment) for moment in when]
+                    _curve(below, method, [moment["round"] for moment in when], sizes)
+            level, _, number = means(rows, "accuracy", **where, method="ensemble")
+            label, colour, _ = STYLES["ensemble"]
+            for axes in (above, middle) if number else ():
+                axes.axhline(100 * level, color=colour, linestyle="--", lw=1.2, label=label)
+            _log_scale(above)
+            _titled(
+                above,
+                data_name(data),
+                split_name(split),
+                f"{layers_name(depth)}, {_trials(rows, **where)}",
+            )
             for axes, label in (
-                (above, "communications"), (middle, "epochs at each site"), (below, "rounds"),
+                (above, "communications"), (middle, "epochs (mean over sites)"), (below, "rounds"),
             ):  # fmt: skip
                 axes.set_xlabel(label)
                 axes.grid(alpha=0.3)
@@ -156,7 +205,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
         grid[0, 0].set_ylabel("test accuracy (%)")
         grid[1, 0].set_ylabel("test accuracy (%)")
         grid[2, 0].set_ylabel("PFNM's global units")
-        _legend(figure, grid[0, 0])
+        _legend(figure, grid)
         figures[f"{experiment.name}-{data}"] = figure
     return figures
 
@@ -164,72 +213,97 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
 def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """Heat maps over the prior above, curves over the sites' variance below."""
     figure, grid = _grid(2, len(experiment.panels))
+    heats = [_heat(experiment, rows, data, split) for data, split in experiment.panels]
+    worst = max(np.nanmax(heat.max() - heat) for heat in heats)
     for column, (data, split) in enumerate(experiment.panels):
         where = {"data": data, "split": split}
         top, bottom = grid[:, column]
-        heat = [
-            [
-                100 * means(rows, TRAINED, method="prior", prior_variance=v, mass=m, **where)[0]
-                for m in experiment.masses
-            ]
-            for v in experiment.prior_variances
-        ]
-        image = top.imshow(heat, origin="lower", aspect="auto", cmap="viridis")
-        for row, line in enumerate(heat):
-            for place, value in enumerate(line):
-                shade = "white" if value < np.mean(image.get_clim()) else "black"
-                top.text(place, row, f"{value:.1f}", ha="center", va="center", color=shade, size=7)
+        lost = heats[column] - heats[column].max()
+        image = top.imshow(
+            lost, origin="lower", aspect="auto", cmap="viridis", vmin=-max(worst, 1e-9), vmax=0
+        )
+        for (row, place), value in np.ndenumerate(heats[column]):
+            shade = "white" if lost[row, place] < -worst / 2 else "black"
+            top.text(place, row, f"{value:.1f}", ha="center", va="center", color=shade, size=7)
         top.set_xticks(range(len(experiment.masses)), [f"{m:g}" for m in experiment.masses])
         top.set_yticks(
             range(len(experiment.prior_variances)), [f"{v:g}" for v in experiment.prior_variances]
         )
         top.set_xlabel(r"mass $\gamma_0$")
-        number = experiment.heat_sites
-        title = f"{panel_name(data, split)}\n{_trials(rows, data)}; heat map: {number} sites"
-        top.set_title(title, fontsize=9)
+        _titled(
+            top,
+            data_name(data),
+            split_name(split),
+            f"{experiment.heat_sites} sites, $\\sigma^2$ = {SITE_VARIANCE:g}, "
+            f"{_trials(rows, **where, method='prior')}",
+        )
         for colour, sites in zip(SEVERAL, experiment.sites, strict=False):
             own = {**where, "method": "site variance", "sites": sites}
-            values = [
-                means(rows, TRAINED, site_variance=v, **own) for v in experiment.site_variances
-            ]
-            mean = [100 * value[0] for value in values]
-            bottom.plot(
-                experiment.site_variances, mean, "o-", color=colour, ms=4, label=f"{sites} sites"
+            found = np.array(
+                [means(rows, TRAINED, site_variance=v, **own) for v in experiment.site_variances]
             )
-        bottom.set_xscale("log")
+            bottom.errorbar(
+                experiment.site_variances, 100 * found[:, 0], 100 * found[:, 1], fmt="o-",
+                color=colour, ms=4, capsize=2, label=f"{sites} sites",
+            )  # fmt: skip
+        _titled(
+            bottom,
+            rf"$\sigma_0^2$ = {PRIOR_VARIANCE:g}, $\gamma_0$ = {MASS:g}, "
+            f"{_trials(rows, **where, method='site variance')}",
+        )
+        _log_scale(bottom)
         bottom.set_xlabel(r"sites' variance $\sigma^2$")
         ticks = experiment.site_variances
         bottom.set_xticks(ticks, [f"{value:g}" for value in ticks])
         bottom.minorticks_off()
         bottom.grid(alpha=0.3)
+    figure.colorbar(image, ax=list(grid[0]), label="points below the best", shrink=0.9)
     grid[0, 0].set_ylabel(r"prior variance $\sigma_0^2$")
     grid[1, 0].set_ylabel("accuracy on training data (%)")
-    _legend(figure, grid[1, 0])
+    _legend(figure, grid)
     return {experiment.name: figure}
+
+
+def _heat(experiment: Experiment, rows: Sequence[Row], data: str, split: str) -> Array:
+    """Accuracy in per cent, (prior variances, masses)."""
+    where = {"data": data, "split": split, "method": "prior"}
+    return np.array(
+        [
+            [
+                100 * means(rows, TRAINED, prior_variance=v, mass=m, **where)[0]
+                for m in experiment.masses
+            ]
+            for v in experiment.prior_variances
+        ]
+    )
 
 
 def _timing(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     from matplotlib.figure import Figure
 
     cases = [(data, *setting) for data in experiment.data for setting in experiment.settings]
-    figure = Figure(figsize=(7, 0.6 * len(cases) + 1.2), layout="constrained")
+    figure = Figure(figsize=(7.5, 0.7 * len(cases) + 1.2), layout="constrained")
     axes = figure.add_subplot()
     places = np.arange(len(cases))
-    seconds = [means(rows, "seconds", data=data, depth=depth)[0] for data, _, depth in cases]
+    found = np.array([means(rows, "seconds", data=data, depth=depth) for data, _, depth in cases])
     reported = [AUTHORS_SECONDS.get((data, depth), float("nan")) for data, _, depth in cases]
-    bars = axes.barh(places - 0.2, seconds, 0.38, color="#0072B2", label="here, one thread")
-    axes.bar_label(bars, [f"{value:.2f} s" for value in seconds], padding=3)
+    bars = axes.barh(
+        places - 0.2, found[:, 0], 0.38, xerr=found[:, 1], capsize=2, color="#0072B2",
+        label="here, one thread",
+    )  # fmt: skip
+    axes.bar_label(bars, [f"{value:.2f} s" for value in found[:, 0]], padding=3)
     bars = axes.barh(
         places + 0.2, reported, 0.38, color="#999999", label="reported by the authors, two cores"
     )
     axes.bar_label(bars, ["" if np.isnan(v) else f"{v:.0f} s" for v in reported], padding=3)
     names = [
-        f"{DATA.get(data, data)}, {sites} sites,\n{depth} hidden layer{'s' if depth > 1 else ''}"
+        f"{data_name(data)}, {sites} sites,\n{layers_name(depth)}\n"
+        f"{_trials(rows, data=data, depth=depth)}"
         for data, sites, depth in cases
     ]
     axes.set_yticks(places, names)
     axes.invert_yaxis()
-    axes.set_xscale("log")
+    _log_scale(axes)
     axes.margins(x=0.15)
     axes.set_xlabel("seconds of one matching")
     axes.legend(loc="lower right", frameon=False)
@@ -258,16 +332,30 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
             lines += [f"![{experiment.title}]({Path(place).as_posix()})", ""]
         lines += ["| claim | measured | holds |", "|---|---|---|"]
         for claim in claims(experiment, rows):
-            lines.append(f"| {claim.said} | {claim.measured} | {'yes' if claim.holds else 'no'} |")
+            said = f"{claim.said} *(ours)*" if claim.ours else claim.said
+            lines.append(f"| {said} | {claim.measured} | {claim.verdict} |")
         spent = seconds_spent(folder)
         work = sum(row["job_seconds"] or 0.0 for row in rows)
         lines += [
             "",
             f"{len(rows)} rows in `{experiment.name}/rows.csv`; {_duration(spent)} on the clock, "
-            f"{_duration(work)} of work in one thread.",
+            f"{_duration(work)} of work in one thread." + _at_the_edge(experiment, rows),
             "",
         ]
     write_whole(page, "\n".join(lines).encode())
+
+
+def _at_the_edge(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """How often the best variance is the least or the largest that was tried."""
+    chosen = [row["site_variance"] for row in rows if row["method"] == "pfnm"]
+    grid = experiment.site_variances
+    if experiment.kind != "once" or not chosen:
+        return ""
+    ends = sum(value in (min(grid), max(grid)) for value in chosen)
+    return (
+        f" PFNM's sigma^2 was chosen from {', '.join(f'{v:g}' for v in grid)} (each in a row "
+        f"`{TRIED}`); in {ends} of {len(chosen)} trials it lies at an end of that grid."
+    )
 
 
 def _duration(seconds: float) -> str:
