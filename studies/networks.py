@@ -15,8 +15,8 @@ from pfnm.core.mlp import layers
 from pfnm.core.network import Array, Network, Tensor
 from pfnm.federated.data import Data
 from pfnm.federated.partition import dirichlet, homogeneous
-from pfnm.federated.setting import paper_training
-from pfnm.federated.training import Recipe, initial_network, train_sites
+from pfnm.federated.setting import Setting, paper_training
+from pfnm.federated.training import initial_network, train_sites
 
 SITES = 10
 UNITS = 100
@@ -44,7 +44,7 @@ def site_networks(
         else:
             capped = split == "authors"
             parts = dirichlet(labels, SITES, ALPHA, rng, LEAST_EXAMPLES, capped=capped)
-        recipe = replace(Recipe(hidden=(UNITS,) * depth), **paper_training(name))
+        recipe = Setting(data=name, hidden=(UNITS,) * depth, **paper_training(name)).recipe
         rngs = np.random.default_rng([seed, SPLITS.index(split), depth]).spawn(2 * SITES)
         inputs = data.train_inputs.shape[1]
         starts = [initial_network(inputs, 10, recipe, own) for own in rngs[:SITES]]
