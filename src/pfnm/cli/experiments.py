@@ -36,6 +36,10 @@ def reproduce(
         Path | None,
         typer.Option("--output", "-o", help="Folder of the results (default: results, or quick)."),
     ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most so many of each setting; more can be added later."),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at work at a time.")] = 2,
     engine: Annotated[
         str,
@@ -69,7 +73,10 @@ def reproduce(
         raise PFNMError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
     if page is not None and not page.parent.is_dir():
         raise PFNMError(f"{page}: there is no such folder")
-    chosen = [experiment(one, quick=quick) for one in (NAMES if name == "all" else (name,))]
+    chosen = [
+        experiment(one, quick=quick, most_trials=trials)
+        for one in (NAMES if name == "all" else (name,))
+    ]
     results = Path("quick" if quick else "results") if output is None else output
     for own in chosen:
         folder = results / own.name
