@@ -44,6 +44,9 @@ def test_downpour_takes_the_step_of_adam_along_the_mean_gradient() -> None:
         if name == "layers.1.bias":
             np.testing.assert_allclose(change, setting.learning_rate, rtol=1e-3)
     assert float(moments["step.0"]) == 1
+    seen = []
+    downpour(federated, start, {}, ["site0", "site1"], 1, lambda step, now: seen.append(now()))
+    np.testing.assert_array_equal(seen[0].tensors["layers.1.bias"], after.tensors["layers.1.bias"])
     same, _, none, _ = downpour(federated, start, {}, [], 1)
     assert none == 0
     np.testing.assert_array_equal(same.tensors["layers.0.weight"], start.tensors["layers.0.weight"])

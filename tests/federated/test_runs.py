@@ -44,6 +44,9 @@ def test_every_method_runs_and_is_recorded(tmp_path: Path) -> None:
     assert pfnm["bytes_up"] == {f"site{j}": site + 10 * 8 for j in range(4)}
     (first,) = [row for row in rows if (row["method"], row["round"]) == ("dsgd", 1)]
     assert first["bytes_up"]["site0"] == first["communications"] * site
+    marks = [2**k for k in range(20) if 2**k <= first["communications"]]
+    assert [step for step, _ in first["within"]] == marks
+    assert all(row["within"] == [] for row in rows if (row["method"], row["round"]) != ("dsgd", 1))
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["setting"]["rounds"] == 3
     assert np.sum(list(description["class_counts"].values())) == 1433

@@ -194,15 +194,20 @@ def _engine(name: str, workers: int) -> Iterator[None]:
         raise PFNMError(f"the engine {name} is not there; pip install 'pfnm[{name}]'") from None
     address = os.environ.get(ADDRESSES[name])
     options: dict[str, Any] = {}
-    if name == "ray":
-        if not address:
-            options = {"num_cpus": workers, "include_dashboard": False}
-        library.init(address=address, log_to_driver=False, **options)
-        import_module("ray.util.joblib").register_ray()
-        leave = library.shutdown
-    else:
-        options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
-        leave = (library.Client(address) if address else library.Client(**options)).close
+    try:
+        if name == "ray":
+            if not address:
+                options = {"num_cpus": workers, "include_dashboard": False}
+            library.init(address=address, log_to_driver=False, **options)
+            import_module("ray.util.joblib").register_ray()
+            leave = library.shutdown
+        else:
+            options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+            leave = (library.Client(address) if address else library.Client(**options)).close
+    except (OSError, ValueError, RuntimeError) as error:
+        raise PFNMError(
+            f"the engine {name} cannot be reached ({told(error)}); check {ADDRESSES[name]}"
+        ) from None
     try:
         with parallel_config(backend=name):
             yield

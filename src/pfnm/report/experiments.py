@@ -366,16 +366,23 @@ def _duration(seconds: float) -> str:
 INTRODUCTION = """# The paper's experiments
 
 Every experiment is a file (`src/pfnm/experiments/definitions/`), every number below stands in a row
-of `results/NAME/rows.csv`, and the figures and this page are made from the rows:
+of `results/NAME/rows.csv` or is a mean of such rows, and figures and this page are made from them:
 
     pfnm reproduce NAME      run it, or what is left of it; then draw its figures
+    pfnm reproduce NAME --trials 3      fewer trials first; more can be added later
     pfnm reproduce all --draw --page docs/results.md      figures and this page alone, from the rows
 
 Local training is the paper's (10 epochs, AMSGrad, batches of 32, hidden layers of 100 units). The
 Dirichlet(0.5) split is that of the authors' code, in which a site that holds its even share gets no
-more. *PFNM, as published* is top-down matching by the rules of the authors' code with
-sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the training data;
-*our defaults* are those of `pfnm fuse` (joint matching, twice a site's width), which see the
-networks and the class counts and no data. Curves are means over trials, bars and bands the
-standard deviation. A setting's trial is another split and another start.
+more. *PFNM, as published* is top-down matching by the rules of the authors' code. In one round it
+has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the training data; in
+several rounds both variances and the mass are 1, 10 epochs come before the first matching and 5
+before each later one. *Our defaults* are those of `pfnm fuse` (joint matching, twice a site's
+width), which see the networks and the class counts and no data. FedAvg begins from one shared start
+and trains with SGD at a rate chosen on the training data (`results/rates.csv`). D-SGD exchanges
+gradients and weights after every minibatch, so a round of it is hundreds of communications.
+
+Curves are means over trials, bars and bands the standard deviation; another trial is another split
+and another start. A claim holds if it does so for the means of all the settings it speaks of;
+differences are taken trial by trial, and claims marked *(ours)* are not the paper's.
 """
