@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.trials import Row, Spread, fits, means, moments, spread
+from pfnm.experiments.trials import SAME_SIZE, Row, Spread, fits, means, moments, spread
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
 ROBUST = 0.02  # of accuracy: settings of the prior that lie so close to the best do not matter
@@ -141,6 +141,17 @@ def _above(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -
         yield Claim(f"{data_name(data)}: PFNM is above {name} at every {where}.", text, holds)
 
 
+def _ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -> Iterator[Claim]:
+    """The joint method, which sees no data, against what has a variance chosen on the data."""
+    for method, size in (
+        (SAME_SIZE, "with as many parameters"),
+        ("joint", "with its default width"),
+    ):
+        text, holds = _compared(experiment, rows, method, "pfnm")
+        said = f"the joint method {size} is above top-down matching (PFNM as published)"
+        yield Claim(f"{data_name(data)}: {said} at every {where}.", text, holds, ours=True)
+
+
 def _of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     name = data_name(data)
     yield from _above(experiment, data, rows, "number of sites")
@@ -188,23 +199,13 @@ def _of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
         "; ".join(texts),
         _judged(smaller, len(experiment.splits)),
     )
-    if "joint" in experiment.methods:
-        text, holds = _compared(experiment, rows, "joint", "pfnm")
-        said = "our defaults, which see no data, are above PFNM as published"
-        yield Claim(f"{name}: {said} at every number of sites.", text, holds, ours=True)
+    yield from _ours(experiment, data, rows, "number of sites")
 
 
 def _of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     name = data_name(data)
     yield from _above(experiment, data, rows, "depth")
-    text, holds = _compared(experiment, rows, "joint", "pfnm")
-    yield Claim(
-        f"{name}: the joint method with its defaults, which sees no data, is above top-down "
-        "matching with a variance chosen on the training data, at every depth.",
-        text,
-        holds,
-        ours=True,
-    )
+    yield from _ours(experiment, data, rows, "depth")
     text, holds = _compared(experiment, rows, "joint", "ensemble", -NEAR)
     yield Claim(
         f"{name}: the joint method is near the uniform ensemble (at most a point below) or above "

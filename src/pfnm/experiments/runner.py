@@ -29,7 +29,7 @@ from pfnm.formats.files import write_whole
 
 ROWS, RECORD = "rows.csv", "experiment.json"
 TEXTS = ("data", "split", "method", "widths")
-WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "left_out")
+WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "parameters", "left_out")
 NUMBERS = (
     *("epochs", "prior_variance", "site_variance", "mass"),
     *("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds"),

@@ -28,12 +28,13 @@ from pfnm.federated.methods import (
     server_counts,
     train_local,
 )
-from pfnm.federated.setting import Federation, Setting, federation, paper_training
+from pfnm.federated.setting import SERVER, Federation, Setting, federation, paper_training
 
 UNITS = 100  # of every hidden layer, as in the paper
 PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
+SAME_SIZE = "joint-same"  # the joint method with as many parameters as PFNM as published took
 TRIED = "pfnm-tried"  # one of the site variances among which PFNM's was chosen
 
 Row = dict[str, Any]
@@ -83,15 +84,18 @@ def _once(job: Job, sites: Federation) -> Iterator[Row]:
     """Local networks combined once, in every way.
 
     PFNM as published has its site variance chosen by accuracy on the training data; what was
-    tried stands in rows of its own.
+    tried stands in rows of its own. SAME_SIZE comes after it.
     """
     local = train_local(sites)
+    published: Row = {}
     for name in job.methods:
         begin = time.perf_counter()
         if name == "pfnm":
             tried = [_fused(sites, local, site_variance=v) for v in job.options["site_variances"]]
             yield from ({"method": TRIED, **row} for row in tried)
-            row = max(tried, key=lambda row: row["train_accuracy"])
+            row = published = max(tried, key=lambda row: row["train_accuracy"])
+        elif name == SAME_SIZE:
+            row = _ours(sites, local, published["parameters"])
         elif name == "fedavg":
             each = METHODS[name].round
             assert each is not None
@@ -123,7 +127,23 @@ def _fused(
         "accuracy": accuracy(sites, network),
         "train_accuracy": float(right.mean()),
         "left_out": len(local.left_out),
-        **_size(tuple(network.widths.values()), local),
+        **_size(network, local),
+    }
+
+
+def _ours(sites: Federation, local: Local, parameters: int) -> Row:
+    """The joint method with at most so many parameters, else with its defaults; it sees no data."""
+    fusion = fuse(
+        list(local.networks.values()),
+        class_counts=server_counts(sites, local.networks),
+        max_params=parameters,
+        input_range=sites.input_range,
+        rng=sites.setting.rng(SERVER, 1),
+    )
+    return {
+        "accuracy": accuracy(sites, fusion.network),
+        "left_out": len(local.left_out),
+        **_size(fusion.network, local),
     }
 
 
@@ -136,14 +156,16 @@ def _matched(sites: Federation, local: Local, prior: Prior) -> Network:
 
 def _measured(info: Info, local: Local) -> Row:
     lost = {"left_out": len(info.left_out)}
-    return {"accuracy": info.accuracy, **lost, **_size(info.widths, local)}
+    return {"accuracy": info.accuracy, **lost, **_size(info, local)}
 
 
-def _size(widths: Sequence[int], local: Local) -> Row:
+def _size(found: Info | Network, local: Local) -> Row:
     """Units of each hidden layer, of all, and beside those of all the sites, if these are known."""
+    widths = tuple(found.widths.values() if isinstance(found, Network) else found.widths)
     if not widths:
-        return {}
+        return {"parameters": found.parameters}
     row = {"widths": " ".join(map(str, widths)), "units": sum(widths)}
+    row["parameters"] = found.parameters
     if local.networks:
         whole = sum(sum(network.widths.values()) for network in local.networks.values())
         row["log_ratio"] = math.log(sum(widths) / whole)
@@ -198,7 +220,7 @@ def _timing(job: Job, sites: Federation) -> Iterator[Row]:
         begin = time.perf_counter()
         network = _matched(sites, local, prior)
         times.append(time.perf_counter() - begin)
-    found = {"accuracy": accuracy(sites, network), **_size(tuple(network.widths.values()), local)}
+    found = {"accuracy": accuracy(sites, network), **_size(network, local)}
     yield {"method": "pfnm", **found, "seconds": statistics.median(times[1:])}
 
 

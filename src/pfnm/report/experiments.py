@@ -44,9 +44,15 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "kmeans": ("k-means of units", "#CC79A7", "^"),
     "dsgd": ("D-SGD", "#D55E00", "x"),
     "pfnm": ("PFNM, as published", "#0072B2", "o"),
-    "joint": ("PFNM, our defaults (joint, no data)", "#009E73", "P"),
+    "joint-same": ("ours, PFNM's number of parameters", "#56B4E9", "*"),
+    "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
 }
-SIZED = ("kmeans", "pfnm", "joint")  # methods whose network's size is part of the result
+SIZED = (
+    "kmeans",
+    "pfnm",
+    "joint-same",
+    "joint",
+)  # methods whose network's size is part of the result
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 PANEL = 3.1  # inches
@@ -377,8 +383,9 @@ Dirichlet(0.5) split is that of the authors' code, in which a site that holds it
 more. *PFNM, as published* is top-down matching by the rules of the authors' code. In one round it
 has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the training data; in
 several rounds both variances and the mass are 1, 10 epochs come before the first matching and 5
-before each later one. *Our defaults* are those of `pfnm fuse` (joint matching, twice a site's
-width), which see the networks and the class counts and no data. FedAvg begins from one shared start
+before each later one. *Ours* is `pfnm fuse` as it is by default (joint matching), which sees the
+networks and the class counts and no data: at twice a site's width, which is the default and often
+much smaller, and with as many parameters as PFNM as published took. FedAvg begins from one shared start
 and trains with SGD at a rate chosen on the training data (`results/rates.csv`). D-SGD exchanges
 gradients and weights after every minibatch, so a round of it is hundreds of communications.
 
