@@ -208,8 +208,8 @@ def _of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     yield from _ours(experiment, data, rows, "depth")
     text, holds = _compared(experiment, rows, "joint", "ensemble", -NEAR)
     yield Claim(
-        f"{name}: the joint method is near the uniform ensemble (at most a point below) or above "
-        "it, at every depth.",
+        f"{name}: the joint method with its default width is near the uniform ensemble (at most a "
+        "point below) or above it, at every depth.",
         text,
         holds,
         ours=True,

@@ -47,12 +47,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "joint-same": ("ours, PFNM's number of parameters", "#56B4E9", "*"),
     "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
 }
-SIZED = (
-    "kmeans",
-    "pfnm",
-    "joint-same",
-    "joint",
-)  # methods whose network's size is part of the result
+SIZED = ("kmeans", "pfnm", "joint-same", "joint")  # the size is part of the result
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 PANEL = 3.1  # inches
@@ -385,9 +380,10 @@ has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on th
 several rounds both variances and the mass are 1, 10 epochs come before the first matching and 5
 before each later one. *Ours* is `pfnm fuse` as it is by default (joint matching), which sees the
 networks and the class counts and no data: at twice a site's width, which is the default and often
-much smaller, and with as many parameters as PFNM as published took. FedAvg begins from one shared start
-and trains with SGD at a rate chosen on the training data (`results/rates.csv`). D-SGD exchanges
-gradients and weights after every minibatch, so a round of it is hundreds of communications.
+much smaller, and with as many parameters as PFNM as published took. FedAvg begins from one shared
+start and trains with SGD at a rate chosen on the training data (`results/rates.csv`). D-SGD
+exchanges gradients and weights after every minibatch, so a round of it is hundreds of
+communications.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of;
