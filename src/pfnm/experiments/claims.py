@@ -11,6 +11,7 @@ from pfnm.experiments.trials import SAME_SIZE, Row, Spread, fits, means, moments
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
 ROBUST = 0.02  # of accuracy: settings of the prior that lie so close to the best do not matter
+UNKNOWN = "not measured yet"
 MOST = 0.9  # of those settings: robust means that so many are that close
 SPLITS = {"even": "even split", "authors": "Dirichlet(0.5), authors' split"}
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
@@ -34,7 +35,7 @@ class Claim:
     @property
     def verdict(self) -> str:
         """As tables have it."""
-        return "not measured yet" if self.holds is None else "yes" if self.holds else "no"
+        return UNKNOWN if self.holds is None else "yes" if self.holds else "no"
 
 
 def claims(experiment: Experiment, rows: Sequence[Row]) -> list[Claim]:

@@ -13,6 +13,8 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array
 from pfnm.experiments.claims import (
     AUTHORS_SECONDS,
+    UNKNOWN,
+    Claim,
     claims,
     data_name,
     layers_name,
@@ -320,8 +322,8 @@ FIGURES: Mapping[str, Callable[[Experiment, Sequence[Row]], dict[str, Figure]]] 
 
 
 def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> None:
-    """A page in Markdown: of each experiment its figures, the claims, and the time it took."""
-    lines = [INTRODUCTION]
+    """A page in Markdown: verdicts; of each experiment its figures, claims and time."""
+    lines, found, clock = [], [], 0.0
     for experiment in experiments:
         folder = results / experiment.name
         rows = read_rows(folder)
@@ -331,19 +333,35 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         for path in sorted(folder.glob("*.png")):
             place = os.path.relpath(path, page.parent)
             lines += [f"![{experiment.title}]({Path(place).as_posix()})", ""]
+        own = claims(experiment, rows)
         lines += ["| claim | measured | holds |", "|---|---|---|"]
-        for claim in claims(experiment, rows):
+        for claim in own:
             said = f"{claim.said} *(ours)*" if claim.ours else claim.said
             lines.append(f"| {said} | {claim.measured} | {claim.verdict} |")
-        spent = seconds_spent(folder)
         work = sum(row["job_seconds"] or 0.0 for row in rows)
         lines += [
             "",
-            f"{len(rows)} rows in `{experiment.name}/rows.csv`; {_duration(spent)} on the clock, "
-            f"{_duration(work)} of work in one thread." + _at_the_edge(experiment, rows),
+            f"{len(rows)} rows in `{experiment.name}/rows.csv`; "
+            f"{_duration(seconds_spent(folder))} on the clock, {_duration(work)} of work in one "
+            "thread." + _at_the_edge(experiment, rows),
             "",
         ]
-    write_whole(page, "\n".join(lines).encode())
+        found += own
+        clock += seconds_spent(folder)
+    lines.append(f"All experiments together: {_duration(clock)} on the clock.")
+    summary = [*_tally("the paper's", [claim for claim in found if not claim.ours])]
+    summary += _tally("our own", [claim for claim in found if claim.ours])
+    write_whole(page, "\n".join([INTRODUCTION, *summary, *lines, ""]).encode())
+
+
+def _tally(whose: str, own: Sequence[Claim]) -> list[str]:
+    """How many claims hold, and which do not."""
+    verdicts = [claim.verdict for claim in own]
+    yes, unknown = verdicts.count("yes"), verdicts.count(UNKNOWN)
+    more = f" ({unknown} not measured yet)" if unknown else ""
+    failing = [f"- {claim.said}" for claim in own if claim.holds is False]
+    ending = "; these do not:" if failing else "."
+    return [f"Of {whose} {len(own)} claims {yes} hold{more}{ending}", "", *failing, ""]
 
 
 def _at_the_edge(experiment: Experiment, rows: Sequence[Row]) -> str:
