@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -14,6 +14,10 @@ from pfnm.cli.console import app, bar, out
 from pfnm.cli.lab import DataDirOption
 from pfnm.core.errors import PFNMError
 
+if TYPE_CHECKING:
+    from pfnm.experiments.definition import Experiment
+    from pfnm.experiments.trials import Row
+
 
 @contextmanager
 def jobs_shown(title: str) -> Iterator[Callable[[int, int], None]]:
@@ -21,6 +25,19 @@ def jobs_shown(title: str) -> Iterator[Callable[[int, int], None]]:
     with bar(hidden=False) as shown:
         task = shown.add_task(title, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+def show(experiment: Experiment, rows: Sequence[Row], folder: Path) -> None:
+    """Draw an experiment's figures, and print its verdicts."""
+    from pfnm.experiments.claims import claims
+    from pfnm.report.experiments import draw
+
+    paths = draw(experiment, rows, folder)
+    table = Table("claim", "measured", "holds", title=experiment.title, title_justify="left")
+    for claim in claims(experiment, rows):
+        table.add_row(claim.named, claim.measured, claim.verdict)
+    out.print(table)
+    out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
 
 
 @app.command()
@@ -57,10 +74,8 @@ def reproduce(
     data_dir: DataDirOption = None,
 ) -> None:
     """Run the paper's experiments, or go on with them: rows, figures, verdicts."""
-    from pfnm.experiments.claims import claims
     from pfnm.experiments.definition import NAMES, experiment
     from pfnm.experiments.runner import ENGINES, check_rows, run
-    from pfnm.report.experiments import draw as draw_figures
     from pfnm.report.experiments import write_page
 
     if listed:
@@ -78,24 +93,25 @@ def reproduce(
         for one in (NAMES if name == "all" else (name,))
     ]
     results = Path("quick" if quick else "results") if output is None else output
+    failed: list[str] = []
+    drawn = 0
     for own in chosen:
         folder = results / own.name
-        if draw:
-            rows = check_rows(own, folder)
-            if not rows:
-                raise PFNMError(f"{folder}: there are no rows to draw; run the experiment first")
-        else:
-            with jobs_shown(own.name) as on_job:
-                rows = run(
-                    own, folder, workers=jobs, engine=engine, data_dir=data_dir, on_job=on_job
-                )
-        paths = draw_figures(own, rows, folder)
-        table = Table("claim", "measured", "holds", title=own.title, title_justify="left")
-        for claim in claims(own, rows):
-            said = f"{claim.said} (ours)" if claim.ours else claim.said
-            table.add_row(said, claim.measured, claim.verdict)
-        out.print(table)
-        out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
+        if not draw:
+            try:
+                with jobs_shown(own.name) as on_job:
+                    run(own, folder, workers=jobs, engine=engine, data_dir=data_dir, on_job=on_job)
+            except PFNMError as error:  # what else there is to do is done first
+                failed.append(str(error))
+        rows = check_rows(own, folder)
+        if not rows:
+            continue
+        drawn += 1
+        show(own, rows, folder)
     if page is not None:
         write_page([experiment(one, quick=quick) for one in NAMES], results, page)
         out.print(str(page))
+    if failed:
+        raise PFNMError("; ".join(failed))
+    if not drawn:
+        raise PFNMError(f"{results}: there are no rows to draw; run the experiment first")

@@ -33,6 +33,11 @@ class Claim:
     ours: bool = False
 
     @property
+    def named(self) -> str:
+        """The claim, and whose it is."""
+        return f"{self.said} (ours)" if self.ours else self.said
+
+    @property
     def verdict(self) -> str:
         """As tables have it."""
         return UNKNOWN if self.holds is None else "yes" if self.holds else "no"

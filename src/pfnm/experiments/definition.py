@@ -12,6 +12,7 @@ from typing import Any
 from pfnm.core.errors import PFNMError
 from pfnm.federated.partition import PARTITIONS
 
+GRIDS = ("heat_sites", "prior_variances", "masses", "site_variances", "sgd_rates")
 NAMES = ("sites", "depth", "rounds", "sensitivity", "timing")
 
 
@@ -40,7 +41,7 @@ class Experiment:
     """What is varied (data, splits, numbers of sites and of hidden layers), and what is measured.
 
     trials: of each data set. rounds: of each split. The grids of variances and masses are those
-    over which the prior is chosen or varied.
+    over which the prior is chosen or varied; sgd_rates: of each data set, FedAvg's.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Experiment:
     prior_variances: Sequence[float] = ()
     masses: Sequence[float] = ()
     site_variances: Sequence[float] = ()
+    sgd_rates: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = sorted({*self.splits} - {*PARTITIONS})
@@ -80,8 +82,7 @@ class Experiment:
 
     def jobs(self) -> list[Job]:
         """All of its trials, the first trial of everything first."""
-        grids = ("heat_sites", "prior_variances", "masses", "site_variances")
-        options = {name: getattr(self, name) for name in grids}
+        options = {name: getattr(self, name) for name in GRIDS}
         found = []
         for trial in range(max(self.trials.values())):
             for (data, split), (sites, depth) in product(self.panels, self.settings):

@@ -8,9 +8,11 @@ goes on with the jobs that have no rows yet.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pfnm.core.errors import PFNMError
-from pfnm.experiments.definition import Experiment, Job
-from pfnm.experiments.trials import Row, run_job, setting_of
+from pfnm.experiments.definition import GRIDS, Experiment, Job
+from pfnm.experiments.trials import TRIED, Row, run_job, setting_of
 from pfnm.federated.data import load_data
 from pfnm.federated.runs import locked, sha256, versions
 from pfnm.formats import told
@@ -31,7 +33,7 @@ ROWS, RECORD = "rows.csv", "experiment.json"
 TEXTS = ("data", "split", "method", "widths")
 WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "parameters", "left_out")
 NUMBERS = (
-    *("epochs", "prior_variance", "site_variance", "mass"),
+    *("epochs", "prior_variance", "site_variance", "mass", "rate"),
     *("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds"),
 )
 COLUMNS = (*TEXTS, *WHOLE, *NUMBERS)
@@ -54,8 +56,10 @@ def run(
 
     A job that cannot be done does not keep the others from being done; an error names it then.
     """
-    from joblib import delayed
-
+    try:
+        from joblib import delayed
+    except ImportError:
+        raise PFNMError("experiments need more libraries; pip install 'pfnm[lab]'") from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,6 +77,7 @@ def run(
         if on_job is not None:
             on_job(len(jobs) - len(todo), len(jobs))
         begin = time.perf_counter()
+        source = _source()
         failed: list[str] = []
         with _engine(engine, workers):
             work = [delayed(_tried)(job, data_dir) for job in todo]
@@ -83,12 +88,19 @@ def run(
                 whole = [{name: row.get(name) for name in COLUMNS} for row in found]
                 rows = _sorted([*rows, *whole], jobs, experiment.kind)
                 write_whole(folder / ROWS, _as_csv(rows).encode())
+                this = {
+                    "jobs": done - len(failed),
+                    "seconds": time.perf_counter() - begin,
+                    "workers": workers,
+                    "engine": engine,
+                    "processor": f"{os.cpu_count()} cores, {_processor()}",
+                    "source_sha256": source,
+                    "versions": versions(),
+                }
                 record = {
                     "experiment": experiment.described(),
                     "conditions": before.get("conditions", {}) | conditions,
-                    "versions": versions(),
-                    "cores": os.cpu_count(),
-                    "seconds": before.get("seconds", 0.0) + time.perf_counter() - begin,
+                    "runs": [*before.get("runs", []), this],
                 }
                 write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
                 if on_job is not None:
@@ -103,8 +115,28 @@ def _tried(job: Job, data_dir: Path | None) -> list[Row] | str:
     """A job's rows, or why it has none."""
     try:
         return run_job(job, data_dir)
-    except PFNMError as error:
-        return f"{' '.join(job.key)}: {error}"
+    except (PFNMError, ArithmeticError, MemoryError, ValueError, RuntimeError) as error:
+        reason = str(error) if isinstance(error, PFNMError) else told(error)
+        where = f"{job.data}, {job.split}, {job.sites} sites, {job.depth} hidden, trial {job.trial}"
+        return f"{where}: {reason}"
+
+
+def _source() -> str:
+    """A digest of pfnm's own code, so that rows can be told from those of another version."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def check_rows(
@@ -125,8 +157,7 @@ def check_rows(
 
 def _conditions(experiment: Experiment) -> dict[str, Any]:
     """What rows depend on and do not say, by name; more of what they do say can be added."""
-    grids = ("heat_sites", "prior_variances", "masses", "site_variances")
-    found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in grids}
+    found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in GRIDS}
     if experiment.kind != "rounds":
         found["methods"] = experiment.methods
     found |= {f"rounds, {split}": number for split, number in experiment.rounds.items()}
@@ -144,15 +175,18 @@ def read_rows(folder: Path) -> list[Row]:
     try:
         with path.open(newline="") as file:
             return [_parsed(row) for row in csv.DictReader(file)]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except KeyError as error:
         raise PFNMError(
-            f"{path}: cannot be read ({told(error)}); remove it to begin anew"
+            f"{path}: has no column {error}, so it is of another version of pfnm; choose another "
+            "folder"
         ) from None
+    except (ValueError, TypeError, OSError) as error:
+        raise PFNMError(f"{path}: cannot be read ({told(error)}); choose another folder") from None
 
 
 def seconds_spent(folder: Path) -> float:
     """How long the experiment took, interruptions left out."""
-    return float(_record(folder).get("seconds", 0.0))
+    return sum(float(run["seconds"]) for run in _record(folder).get("runs", []))
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -162,15 +196,9 @@ def _record(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text())
-        return {
-            **found,
-            "conditions": dict(found["conditions"]),
-            "seconds": float(found["seconds"]),
-        }
+        return {"conditions": dict(found["conditions"]), "runs": list(found["runs"])}
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise PFNMError(
-            f"{path}: cannot be read ({told(error)}); remove it to begin anew"
-        ) from None
+        raise PFNMError(f"{path}: cannot be read ({told(error)}); choose another folder") from None
 
 
 @contextmanager
@@ -229,7 +257,7 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
 
 def _key(row: Row, kind: str) -> tuple[str, ...]:
     own = tuple(str(row[name]) for name in ("data", "split", "sites", "depth", "trial"))
-    return own + ((row["method"],) if kind == "rounds" else ())
+    return own + ((row["method"].removesuffix(TRIED),) if kind == "rounds" else ())
 
 
 def _sorted(rows: Sequence[Row], jobs: Sequence[Job], kind: str) -> list[Row]:

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pfnm.federated.methods import (
     METHODS,
     Info,
     Local,
+    Round,
     State,
     accuracy,
     combined_once,
@@ -35,7 +37,9 @@ PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
 SAME_SIZE = "joint-same"  # the joint method with as many parameters as PFNM as published took
-TRIED = "pfnm-tried"  # one of the site variances among which PFNM's was chosen
+TRIED = "-tried"  # after a method's name: one of the values among which one was chosen
+NONE = Local({}, {})
+STARTED_TOGETHER = ("fedavg", "dsgd")  # methods that do not begin with the sites' own networks
 
 Row = dict[str, Any]
 
@@ -83,8 +87,8 @@ def _federation(job: Job, data_dir: Path | None) -> Federation:
 def _once(job: Job, sites: Federation) -> Iterator[Row]:
     """Local networks combined once, in every way.
 
-    PFNM as published has its site variance chosen by accuracy on the training data; what was
-    tried stands in rows of its own. SAME_SIZE comes after it.
+    PFNM as published has its site variance, FedAvg its rate chosen by accuracy on the training
+    data; what was tried stands in rows of its own. SAME_SIZE comes after PFNM.
     """
     local = train_local(sites)
     published: Row = {}
@@ -92,15 +96,14 @@ def _once(job: Job, sites: Federation) -> Iterator[Row]:
         begin = time.perf_counter()
         if name == "pfnm":
             tried = [_fused(sites, local, site_variance=v) for v in job.options["site_variances"]]
-            yield from ({"method": TRIED, **row} for row in tried)
+            yield from ({"method": name + TRIED, **row} for row in tried)
             row = published = max(tried, key=lambda row: row["train_accuracy"])
         elif name == SAME_SIZE:
             row = _ours(sites, local, published["parameters"])
         elif name == "fedavg":
-            each = METHODS[name].round
-            assert each is not None
-            _, info = each(sites, State(), local, 1)
-            row = _measured(info, local)
+            starts = _averages(job, sites)
+            yield from ({"method": name + TRIED, **start.row} for start in starts)
+            row = max(starts, key=lambda start: start.row["train_accuracy"]).row
         else:
             _, info = combined_once(name, sites, local)
             row = _measured(info, local)
@@ -118,21 +121,54 @@ def _fused(
     """PFNM by the published rules: its accuracy, on the training data too."""
     prior = Prior(prior_variance, site_variance, mass, rules="published")
     network = _matched(sites, local, prior)
-    data = sites.data
-    right = forward(network, data.train_inputs).argmax(axis=1) == data.train_labels
     return {
         "prior_variance": prior_variance,
         "site_variance": site_variance,
         "mass": mass,
         "accuracy": accuracy(sites, network),
-        "train_accuracy": float(right.mean()),
+        "train_accuracy": _train_accuracy(sites, network),
         "left_out": len(local.left_out),
         **_size(network, local),
     }
 
 
+def _train_accuracy(sites: Federation, network: Network) -> float:
+    data = sites.data
+    right = forward(network, data.train_inputs).argmax(axis=1) == data.train_labels
+    return float(right.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """FedAvg after its first round with one of the rates: what was measured, and how to go on."""
+
+    row: Row
+    state: State
+    info: Info
+    sites: Federation
+
+
+def _averages(job: Job, sites: Federation) -> list[Start]:
+    """FedAvg's first round, with each of the rates among which its own is chosen."""
+    found = []
+    for rate in job.options["sgd_rates"][job.data]:
+        own = replace(sites, setting=replace(sites.setting, sgd_rate=rate))
+        state, info = _round_of("fedavg")(own, State(), NONE, 1)
+        network = state.server.network
+        trained = 0.0 if network is None else _train_accuracy(own, network)
+        row = {"rate": rate, "train_accuracy": trained, **_measured(info, NONE)}
+        found.append(Start(row, state, info, own))
+    return found
+
+
+def _round_of(method: str) -> Round:
+    found = METHODS[method].round
+    assert found is not None
+    return found
+
+
 def _ours(sites: Federation, local: Local, parameters: int) -> Row:
-    """The joint method with at most so many parameters, else with its defaults; it sees no data."""
+    """The joint method with at most so many parameters; it sees no data."""
     fusion = fuse(
         list(local.networks.values()),
         class_counts=server_counts(sites, local.networks),
@@ -173,19 +209,24 @@ def _size(found: Info | Network, local: Local) -> Row:
 
 
 def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
-    """Round after round of one method; the ensemble of the local networks is round 0."""
+    """Round after round of one method; what has none, such as an ensemble, is round 0."""
     (name,) = job.methods
-    method, setting = METHODS[name], sites.setting
-    local = Local({}, {})
-    if name in ("pfnm", "ensemble"):
-        local = train_local(sites)
-    if method.round is None:
+    setting = sites.setting
+    local = NONE if name in STARTED_TOGETHER else train_local(sites)
+    if METHODS[name].round is None:
         _, info = combined_once(name, sites, local)
         yield {"method": name, "round": 0, **_measured(info, local)}
         return
-    state, communications = State(), 0
+    state, communications, chosen = State(), 0, {}
     for number in range(1, setting.rounds + 1):
-        state, info = method.round(sites, state, local, number)
+        if (name, number) == ("fedavg", 1):
+            starts = _averages(job, sites)
+            yield from ({"method": name + TRIED, **start.row} for start in starts)
+            best = max(starts, key=lambda start: start.row["train_accuracy"])
+            sites, state, info = best.sites, best.state, best.info
+            chosen = {"rate": best.row["rate"]}
+        else:
+            state, info = _round_of(name)(sites, state, local, number)
         for step, found in info.within:  # of the first round
             epochs = setting.epochs * step / info.communications
             row = {"method": name, "communications": step, "epochs": epochs, "accuracy": found}
@@ -196,6 +237,7 @@ def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
             "round": number,
             "communications": communications,
             "epochs": float(setting.epochs + (number - 1) * setting.later_epochs),
+            **chosen,
             **_measured(info, local),
         }
 

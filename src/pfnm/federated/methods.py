@@ -281,22 +281,31 @@ def _downpour_round(
     network = state.server.network or federation.start(0)
     begin = time.perf_counter()
     within: list[tuple[int, float]] = []
+    evaluating = 0.0
 
     def on_step(step: int, trained: Callable[[], Network]) -> None:
+        nonlocal evaluating
         if step & (step - 1) == 0:  # a power of two
+            before = time.perf_counter()
             within.append((step, accuracy(federation, trained())))
+            evaluating += time.perf_counter() - before
 
     after, moments, steps, bad = downpour(
         federation, network, state.moments, active, number, on_step if number == 1 else None
     )
-    training = time.perf_counter() - begin
+    training = time.perf_counter() - begin - evaluating
     sent = dict.fromkeys(active, after)
     left_out |= bad
     info = _measured(federation, after, sent, sent, left_out, training, 0.0)
     up = {name: steps * size for name, size in info.bytes_up.items()}
     down = {name: steps * size for name, size in info.bytes_down.items()}
     return State(Server(after), moments), replace(
-        info, communications=steps, within=within, bytes_up=up, bytes_down=down
+        info,
+        communications=steps,
+        within=within,
+        bytes_up=up,
+        bytes_down=down,
+        seconds_evaluating=info.seconds_evaluating + evaluating,
     )
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 STYLES: Mapping[str, tuple[str, str, str]] = {
     "local": ("one site alone (mean)", "#999999", "v"),
     "ensemble": ("uniform ensemble", "#000000", "D"),
+    "weighted": ("class-weighted ensemble", "#000000", "d"),
     "fedavg": ("FedAvg, shared start", "#E69F00", "s"),
     "kmeans": ("k-means of units", "#CC79A7", "^"),
     "dsgd": ("D-SGD", "#D55E00", "x"),
@@ -50,6 +51,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
 }
 SIZED = ("kmeans", "pfnm", "joint-same", "joint")  # the size is part of the result
+LINES = {"ensemble": "--", "weighted": ":"}
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 PANEL = 3.1  # inches
@@ -96,7 +98,7 @@ def _curve(
     axes.errorbar(
         xs, mean, None if fine else deviation, color=colour, marker="" if fine else mark,
         markersize=5, capsize=2, linewidth=1.4, label=label,
-        linestyle="--" if method == "ensemble" else "-",
+        linestyle=LINES.get(method, "-"),
     )  # fmt: skip
     if fine:
         axes.fill_between(xs, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
@@ -336,8 +338,7 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         own = claims(experiment, rows)
         lines += ["| claim | measured | holds |", "|---|---|---|"]
         for claim in own:
-            said = f"{claim.said} *(ours)*" if claim.ours else claim.said
-            lines.append(f"| {said} | {claim.measured} | {claim.verdict} |")
+            lines.append(f"| {claim.named} | {claim.measured} | {claim.verdict} |")
         work = sum(row["job_seconds"] or 0.0 for row in rows)
         lines += [
             "",
@@ -373,7 +374,7 @@ def _at_the_edge(experiment: Experiment, rows: Sequence[Row]) -> str:
     ends = sum(value in (min(grid), max(grid)) for value in chosen)
     return (
         f" PFNM's sigma^2 was chosen from {', '.join(f'{v:g}' for v in grid)} (each in a row "
-        f"`{TRIED}`); in {ends} of {len(chosen)} trials it lies at an end of that grid."
+        f"`pfnm{TRIED}`); in {ends} of {len(chosen)} trials it lies at an end of that grid."
     )
 
 
@@ -405,5 +406,5 @@ communications.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of;
-differences are taken trial by trial, and claims marked *(ours)* are not the paper's.
+differences are taken trial by trial, and claims marked (ours) are not the paper's.
 """
