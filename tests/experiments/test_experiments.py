@@ -13,7 +13,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, experiment
 from pfnm.experiments.runner import COLUMNS, ENGINES, read_rows, run, seconds_spent
-from pfnm.experiments.trials import TRIED, Row, means
+from pfnm.experiments.trials import TRIED, Row, fits, means
 from pfnm.federated.runs import locked
 from pfnm.report.experiments import draw, write_page
 
@@ -23,7 +23,9 @@ TIMES = ("seconds", "job_seconds")
 
 def tiny() -> Experiment:
     quick = experiment("sites", quick=True)
-    return replace(quick, sites=(2, 3), splits=("even",), methods=("local", "fedavg", "pfnm"))
+    return replace(
+        quick, sites=(2, 3), splits=("even",), methods=("local", "fedavg", "pfnm", "joint-same")
+    )
 
 
 def measured(rows: list[Row]) -> list[Row]:
@@ -71,16 +73,20 @@ def test_an_interrupted_experiment_goes_on_to_the_same_rows(tmp_path: Path) -> N
     assert told == [1, 2, 3, 4]
     found = read_rows(tmp_path / "parts")
     assert measured(found) == measured(read_rows(tmp_path / "whole"))
-    tried = [row for row in found if row["method"] == TRIED]
-    assert len(found) == 4 * 3 + len(tried)
-    assert len(tried) == 4 * len(tiny().site_variances)
+    tried = [row for row in found if row["method"].endswith(TRIED)]
+    assert len(found) == 4 * 4 + len(tried)
+    assert len(tried) == 4 * (len(tiny().site_variances) + len(tiny().sgd_rates["digits"]))
     assert seconds_spent(tmp_path / "parts") > 0
-    best = [row for row in found if row["method"] == "pfnm"]
-    for own in best:
-        same = [t for t in tried if all(t[k] == own[k] for k in ("sites", "trial"))]
-        assert own["train_accuracy"] == max(row["train_accuracy"] for row in same)
-        assert own["log_ratio"] <= 0
-        assert own["widths"] == str(own["units"])
+    for method in ("pfnm", "fedavg"):
+        for own in (row for row in found if row["method"] == method):
+            same = {"sites": own["sites"], "trial": own["trial"]}
+            others = [t for t in tried if fits(t, {**same, "method": method + TRIED})]
+            assert own["train_accuracy"] == max(row["train_accuracy"] for row in others)
+            assert own["widths"] == str(own["units"])
+            if method == "pfnm":
+                assert own["log_ratio"] <= 0
+                (equal,) = [r for r in found if fits(r, {**same, "method": "joint-same"})]
+                assert equal["parameters"] <= own["parameters"]
     again: list[int] = []
     run(tiny(), tmp_path / "parts", on_job=lambda done, total: again.append(done))
     assert again == [4]
@@ -97,13 +103,23 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     assert len(more) == 3 * len(first)
     with pytest.raises(PFNMError, match="rows have another methods"):
         run(replace(one, methods=("local",)), tmp_path)
+    with pytest.raises(PFNMError, match="rows have another site_variances"):
+        run(replace(one, site_variances=(5.0,)), tmp_path)
+    record = json.loads((tmp_path / "experiment.json").read_text())
+    assert [own["jobs"] for own in record["runs"]] == [1, 1, 1]
+    record["conditions"]["digits, sha256"] = "0"
+    (tmp_path / "experiment.json").write_text(json.dumps(record))
+    with pytest.raises(PFNMError, match="another digits, sha256"):
+        run(one, tmp_path)
+    record["conditions"].pop("digits, sha256")
+    (tmp_path / "experiment.json").write_text(json.dumps(record))
     with (
         locked(tmp_path),
         pytest.raises(PFNMError, match="another process is at work"),
     ):
         run(one, tmp_path)
     (tmp_path / "rows.csv").write_text("data,split\ndigits,even\n")
-    with pytest.raises(PFNMError, match=r"rows\.csv: cannot be read"):
+    with pytest.raises(PFNMError, match=r"rows\.csv: has no column 'method'"):
         run(one, tmp_path)
     (tmp_path / "experiment.json").write_text("{}")
     with pytest.raises(PFNMError, match=r"experiment\.json: cannot be read"):
@@ -115,7 +131,9 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
 
 def test_a_job_that_fails_does_not_keep_others_from_their_results(tmp_path: Path) -> None:
     one = replace(tiny(), trials={"digits": 1}, sites=(2, 1000), methods=("local", "ensemble"))
-    with pytest.raises(PFNMError, match="1 of 2 jobs of sites failed, the first digits even 1000"):
+    with pytest.raises(
+        PFNMError, match="1 of 2 jobs of sites failed, the first digits, even, 1000"
+    ):
         run(one, tmp_path)
     assert {row["sites"] for row in read_rows(tmp_path)} == {2}
 
@@ -145,13 +163,18 @@ def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
         assert list(read_rows(folder)[0]) == list(COLUMNS)
         record = json.loads((folder / "experiment.json").read_text())
         assert record["experiment"]["name"] == name
-        assert record["versions"]["pfnm"]
+        assert record["runs"][0]["versions"]["pfnm"]
         pictures = [path.name for path in folder.glob("*.png")]
         assert pictures
         assert all(f"{name}/{picture}" in page for picture in pictures)
         svgs = {path: path.read_bytes() for path in folder.glob("*.svg")}
         draw(experiment(name, quick=True), read_rows(folder), folder)
         assert {path: path.read_bytes() for path in svgs} == svgs
+        own = experiment(name)  # only begun, with the last of its panels
+        begun = [r | {"data": "cifar10"} for r in read_rows(folder) if r["split"] == own.splits[-1]]
+        for rows in (begun, begun[:1]):
+            assert all(path.exists() for path in draw(own, rows, tmp_path))
+            assert all(claim.holds is not True for claim in claims(own, rows))
     assert "| digits: PFNM is above FedAvg at every number of sites. |" in page
     assert "each in a row `pfnm-tried`" in page
 
@@ -165,17 +188,19 @@ def test_verdicts_by_hand() -> None:
     own = replace(experiment("sites"), data=["mnist"], sites=[5, 10], splits=["even", "authors"])
     accuracies = {"local": 0.8, "ensemble": 0.93, "fedavg": 0.85, "kmeans": 0.9, "pfnm": 0.925}
     rows = [
-        row(method=method, accuracy=value, split=split, sites=sites, log_ratio=-float(sites))
+        row(method=method, accuracy=value, split=split, sites=sites, log_ratio=-float(sites),
+            widths="700", parameters=1000)
         for method, value in accuracies.items()
         for split in own.splits
         for sites in own.sites
-    ]
+    ]  # fmt: skip
     for uneven in rows:
         if (uneven["method"], uneven["split"]) == ("kmeans", "authors"):
             uneven["accuracy"] -= 0.05
     found = claims(own, rows)
     assert [claim.holds for claim in found] == [True] * 5 + [None] * 2
-    assert [claim.ours for claim in found] == [False] * 5 + [True] * 2
+    assert [claim.ours for claim in found] == [False] * 4 + [True] * 3
+    assert "4 of 4 networks at the published rules' limit of 700 units" in found[4].measured
     assert found[1].measured.startswith("in 4 of 4 settings; from +7.5 points, 1 trial (5 sites")
     some = [claim.verdict for claim in claims(own, [r for r in rows if r["sites"] == 5])]
     assert some == ["not measured yet"] * 7
@@ -204,12 +229,50 @@ def test_verdicts_on_rounds_by_hand() -> None:
     found = claims(own, rows)
     assert [claim.holds for claim in found] == [True, False, True]
     assert "PFNM 2, FedAvg never, D-SGD 100" in found[0].measured
-    assert "PFNM 20, FedAvg never, D-SGD 10" in found[1].measured
+    assert "PFNM 20.0, FedAvg never, D-SGD 10.0" in found[1].measured
+    assert "(PFNM first in 1 of 1 trials)" in found[0].measured
     assert "99 to 97 units" in found[2].measured
+    alone = row(method="ensemble", round=0, accuracy=0.1, trial=1)
+    assert claims(own, [*rows, alone]) == found  # a trial that the others do not have
+    later = [{**r, "trial": 1, "communications": 1000, "accuracy": 1.0}
+             for r in [*rows, alone] if r["method"] != "pfnm"]  # fmt: skip
+    later += [{**r, "trial": 1} for r in rows if r["method"] == "pfnm"]
+    assert "(PFNM first in 1 of 2 trials)" in claims(own, [*rows, *later])[0].measured
     early = row(method="dsgd", communications=1, epochs=0.1, accuracy=0.91)
     found = claims(own, [*rows, early])
     assert [claim.holds for claim in found] == [False, False, True]
     assert "D-SGD 0.1" in found[1].measured
+
+
+def test_verdicts_on_the_prior_by_hand() -> None:
+    own = replace(
+        experiment("sensitivity"), data=["mnist"], splits=["even"], sites=[25],
+        prior_variances=[1.0, 10.0], masses=[1.0, 10.0], site_variances=[0.1, 1.0],
+    )  # fmt: skip
+    heat = [
+        row(method="prior", sites=25, prior_variance=v, mass=m, train_accuracy=0.9 - 0.001 * v * m,
+            widths="700" if v == 1 else "200")
+        for v in own.prior_variances for m in own.masses
+    ]  # fmt: skip
+    sweep = [row(method="site variance", sites=25, site_variance=v, train_accuracy=0.7 + 0.2 * v)
+             for v in own.site_variances]  # fmt: skip
+    robust, stronger = claims(own, [*heat, *sweep])
+    assert (robust.holds, stronger.holds) == (False, True)
+    assert "3 of 4 within 2 points of the best, all within 9.9" in robust.measured
+    assert "2 of 4 networks at the published rules' limit" in robust.measured
+    assert "18.0 points against 9.9" in stronger.measured
+    near = [{**r, "train_accuracy": 0.9} for r in heat]
+    assert [c.holds for c in claims(own, [*near, *sweep])] == [True, True]
+    assert [c.holds for c in claims(own, [*near[1:], *sweep])] == [None, None]
+
+
+def test_verdicts_on_time_by_hand() -> None:
+    own = replace(experiment("timing"), data=["mnist"])
+    rows = [row(method="pfnm", depth=d, seconds=s) for d, s in ((1, 0.5), (6, 61.0))]
+    (slow,) = claims(own, rows)
+    assert slow.holds is False
+    assert "6 hidden layers: 61.00 s (the authors: 60 s)" in slow.measured
+    assert [c.holds for c in claims(own, rows[:1])] == [None]
 
 
 def test_means_leave_out_what_was_not_measured() -> None:

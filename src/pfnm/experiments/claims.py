@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pfnm.core.prior import RULES
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.trials import SAME_SIZE, Row, Spread, fits, means, moments, spread
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
 ROBUST = 0.02  # of accuracy: settings of the prior that lie so close to the best do not matter
+WIDTH_CAP = RULES["published"].width_cap or 0
+PAPER_DATA = ("mnist", "cifar10")
 UNKNOWN = "not measured yet"
 MOST = 0.9  # of those settings: robust means that so many are that close
+NEAR_SAID = f"at most {100 * NEAR:g} point below"
 SPLITS = {"even": "even split", "authors": "Dirichlet(0.5), authors' split"}
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
 AUTHORS_SECONDS = {  # of one matching on two cores of 3 GHz, as they report: data, hidden layers
@@ -46,7 +50,7 @@ class Claim:
 def claims(experiment: Experiment, rows: Sequence[Row]) -> list[Claim]:
     """All that can be said of these rows, data set by data set."""
     return [
-        claim
+        replace(claim, ours=claim.ours or data not in PAPER_DATA)
         for data in experiment.data
         for claim in OF[experiment.name](experiment, data, [r for r in rows if r["data"] == data])
     ]
@@ -87,11 +91,23 @@ def _shown(difference: Spread) -> str:
     return f"{text} points, {number} trial{'s' if number > 1 else ''}"
 
 
+def _listed(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
+
+
+def _at_the_cap(rows: Sequence[Row]) -> str:
+    """How many networks have as many units in a layer as the published rules allow."""
+    at = sum(max(map(int, row["widths"].split())) >= WIDTH_CAP for row in rows if row["widths"])
+    if not rows:
+        return ""
+    return f"{at} of {len(rows)} networks at the published rules' limit of {WIDTH_CAP} units"
+
+
 Differences = dict[tuple[str, int], Spread]
 """By split and by what is varied: a difference of accuracies, taken trial by trial."""
 
 
-def _settings(experiment: Experiment) -> tuple[str, Sequence[int]]:
+def varied_in(experiment: Experiment) -> tuple[str, Sequence[int]]:
     """What is varied, and its values."""
     if len(experiment.sites) > 1:
         return "sites", experiment.sites
@@ -102,7 +118,7 @@ def _differences(
     experiment: Experiment, rows: Sequence[Row], one: str, other: str
 ) -> tuple[Differences, int]:
     """Accuracy of one method minus another's wherever both are measured; how many there may be."""
-    varied, values = _settings(experiment)
+    varied, values = varied_in(experiment)
     found: Differences = {}
     for split in experiment.splits:
         for value in values:
@@ -128,7 +144,7 @@ def _compared(
     found, wanted = _differences(experiment, rows, one, other)
     if not found:
         return "", None
-    varied, _ = _settings(experiment)
+    varied, _ = varied_in(experiment)
     worst, best = (f(found, key=lambda key: found[key][0]) for f in (min, max))
 
     def told(key: tuple[str, int]) -> str:
@@ -140,20 +156,26 @@ def _compared(
     return text, _judged(good, wanted)
 
 
-def _above(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -> Iterator[Claim]:
-    """The paper's comparisons that sites and depth have in common."""
+def _above(
+    experiment: Experiment, data: str, rows: Sequence[Row], where: str, *, ours: bool = False
+) -> Iterator[Claim]:
+    """The comparisons that sites and depth have in common."""
     for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
         text, holds = _compared(experiment, rows, "pfnm", other)
-        yield Claim(f"{data_name(data)}: PFNM is above {name} at every {where}.", text, holds)
+        said = f"{data_name(data)}: PFNM is above {name} at every {where}."
+        yield Claim(said, text, holds, ours)
 
 
 def _ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -> Iterator[Claim]:
     """The joint method, which sees no data, against what has a variance chosen on the data."""
     for method, size in (
-        (SAME_SIZE, "with as many parameters"),
+        (SAME_SIZE, "with at most as many parameters"),
         ("joint", "with its default width"),
     ):
         text, holds = _compared(experiment, rows, method, "pfnm")
+        sizes = [means(rows, "parameters", method=own)[0] for own in (method, "pfnm")]
+        if text:
+            text += f"; parameters on average {sizes[0]:,.0f} against {sizes[1]:,.0f}"
         said = f"the joint method {size} is above top-down matching (PFNM as published)"
         yield Claim(f"{data_name(data)}: {said} at every {where}.", text, holds, ours=True)
 
@@ -163,7 +185,7 @@ def _of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     yield from _above(experiment, data, rows, "number of sites")
     text, holds = _compared(experiment, rows, "pfnm", "ensemble", -NEAR)
     yield Claim(
-        f"{name}: PFNM is near the uniform ensemble (at most a point below) or above it, at every "
+        f"{name}: PFNM is near the uniform ensemble ({NEAR_SAID}) or above it, at every "
         "number of sites.",
         text,
         holds,
@@ -176,14 +198,15 @@ def _of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     )
     text, holds = "", None
     if even and uneven:
-        averages = [sum(means_) / len(means_) for means_ in (even, uneven)]
+        leads = [sum(found) / len(found) for found in (even, uneven)]
         text = (
-            f"PFNM's lead, averaged over the numbers of sites: {_points(averages[0])} points on "
-            f"even splits, {_points(averages[1])} on Dirichlet splits (there from "
+            f"PFNM's lead, averaged over the numbers of sites: {_points(leads[0])} points on "
+            f"even splits, {_points(leads[1])} on Dirichlet splits (there from "
             f"{_points(min(uneven))} to {_points(max(uneven))})"
         )
-        if len(lead) == wanted:
-            holds = min(uneven) > 0 and averages[1] > averages[0]
+        holds = _judged([value > 0 for value in uneven], wanted - len(even))
+        if holds and len(lead) == wanted:
+            holds = leads[1] > leads[0]
     yield Claim(
         f"{name}: k-means falls behind PFNM on Dirichlet splits (at every number of sites, and "
         "further than on even ones).",
@@ -202,20 +225,21 @@ def _of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     yield Claim(
         f"{name}: the more sites, the smaller the global network beside all of theirs "
         f"({experiment.sites[-1]} sites against {experiment.sites[0]}).",
-        "; ".join(texts),
+        _listed(*texts, _at_the_cap([row for row in rows if row["method"] == "pfnm"])),
         _judged(smaller, len(experiment.splits)),
+        ours=True,
     )
     yield from _ours(experiment, data, rows, "number of sites")
 
 
 def _of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     name = data_name(data)
-    yield from _above(experiment, data, rows, "depth")
+    yield from _above(experiment, data, rows, "depth", ours=True)
     yield from _ours(experiment, data, rows, "depth")
     text, holds = _compared(experiment, rows, "joint", "ensemble", -NEAR)
     yield Claim(
-        f"{name}: the joint method with its default width is near the uniform ensemble (at most a "
-        "point below) or above it, at every depth.",
+        f"{name}: the joint method with its default width is near the uniform ensemble "
+        f"({NEAR_SAID}) or above it, at every depth.",
         text,
         holds,
         ours=True,
@@ -223,51 +247,47 @@ def _of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
 
 
 ROUNDS_METHODS = {"pfnm": "PFNM", "fedavg": "FedAvg", "dsgd": "D-SGD"}
+Needed = dict[str, dict[str, float]]
+"""By method: communications and epochs until it reaches the ensemble; infinite where never."""
 
 
 def _of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     name = data_name(data)
-    reached: dict[str, dict[str, Mapping[str, float] | None]] = {}
+    panels: dict[str, list[Needed]] = {}  # of all trials together, then of each
     shrinks: dict[str, tuple[float, float]] = {}
     for split in experiment.splits:
         for depth in experiment.depths:
-            where = {"split": split, "depth": depth}
+            own = [row for row in rows if fits(row, {"split": split, "depth": depth})]
             panel = f"{split_name(split)}, {layers_name(depth)}"
-            goal = means(rows, "accuracy", method="ensemble", **where)[0]
-            there = {row["method"] for row in rows if fits(row, where)}
-            if there >= {*ROUNDS_METHODS, "ensemble"}:
-                reached[panel] = {
-                    method: _reached(rows, goal, {**where, "method": method})
-                    for method in ROUNDS_METHODS
-                }
-            if "pfnm" in there:
-                one, last = (
-                    means(rows, "units", method="pfnm", round=number, **where)[0]
-                    for number in (1, experiment.rounds[split])
-                )
+            trials = _common_trials(own, {*ROUNDS_METHODS, "ensemble"})
+            if trials:
+                each = [[row for row in own if row["trial"] == trial] for trial in trials]
+                whole = [row for rows_of in each for row in rows_of]
+                panels[panel] = [_needed(found) for found in (whole, *each)]
+            one, last = (
+                means(own, "units", method="pfnm", round=number)[0]
+                for number in (1, experiment.rounds[split])
+            )
+            if not math.isnan(one + last):
                 shrinks[panel] = one, last
     wanted = len(experiment.splits) * len(experiment.depths)
-    for against, words, ours in (
-        ("communications", "with fewer communications", False),
-        ("epochs", "after fewer epochs of local training", True),
+    for against, words, form, ours in (
+        ("communications", "with fewer communications", ",.0f", False),
+        ("epochs", "after fewer epochs of local training", ".1f", True),
     ):
-        fewest, texts = [], []
-        for panel, found in reached.items():
-            needed = {
-                method: math.inf if at is None else at[against] for method, at in found.items()
-            }
-            others = min(value for method, value in needed.items() if method != "pfnm")
-            fewest.append(needed["pfnm"] < others)
-            said = (
-                f"{ROUNDS_METHODS[method]} {'never' if math.isinf(value) else f'{value:.3g}'}"
-                for method, value in needed.items()
+        texts = []
+        for panel, (whole_needed, *trial_needed) in panels.items():
+            said = ", ".join(
+                f"{title} {_amount(whole_needed[method][against], form)}"
+                for method, title in ROUNDS_METHODS.items()
             )
-            texts.append(f"{panel}: {', '.join(said)}")
+            first = sum(_first(needed, against) for needed in trial_needed)
+            texts.append(f"{panel}: {said} (PFNM first in {first} of {len(trial_needed)} trials)")
         yield Claim(
             f"{name}: PFNM reaches the accuracy of the uniform ensemble {words} than FedAvg and "
-            "D-SGD.",
+            "D-SGD (means over trials).",
             "; ".join(texts),
-            _judged(fewest, wanted),
+            _judged([_first(found[0], against) for found in panels.values()], wanted),
             ours,
         )
     yield Claim(
@@ -279,17 +299,36 @@ def _of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterat
     )
 
 
-def _reached(
-    rows: Sequence[Row], goal: float, where: Mapping[str, object]
-) -> Mapping[str, float] | None:
-    """When the mean over trials first reaches the goal, in communications and in epochs."""
-    for moment in moments(rows, where):
-        if means(rows, "accuracy", **where, **moment)[0] >= goal:
-            return {
-                against: means(rows, against, **where, **moment)[0]
-                for against in ("communications", "epochs")
-            }
-    return None
+def _common_trials(rows: Sequence[Row], methods: set[str]) -> list[int]:
+    """The trials that all of these methods have."""
+    there = [{row["trial"] for row in rows if row["method"] == method} for method in methods]
+    return sorted(set.intersection(*there))
+
+
+def _needed(rows: Sequence[Row]) -> Needed:
+    """When each method's mean accuracy first reaches the uniform ensemble's."""
+    goal = means(rows, "accuracy", method="ensemble")[0]
+    found: Needed = {}
+    for method in ROUNDS_METHODS:
+        found[method] = {"communications": math.inf, "epochs": math.inf}
+        for moment in moments(rows, {"method": method}):
+            at = {"method": method, **moment}
+            if means(rows, "accuracy", **at)[0] >= goal:
+                found[method] = {
+                    against: spread([r[against] for r in rows if fits(r, at)])[0]
+                    for against in found[method]
+                }
+                break
+    return found
+
+
+def _first(needed: Needed, against: str) -> bool:
+    """Whether PFNM needs less than the others."""
+    return needed["pfnm"][against] < min(needed[m][against] for m in ("fedavg", "dsgd"))
+
+
+def _amount(value: float, form: str) -> str:
+    return "never" if math.isinf(value) else format(value, form)
 
 
 def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
@@ -321,9 +360,9 @@ def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> I
         others.append(f"{split_name(split)}: {100 * own:.1f} points against {100 * span:.1f}")
         stronger.append(own > span)
     yield Claim(
-        f"{name}: PFNM is robust to the prior's variance and mass (nine in ten settings within two "
-        "points of the best, on the training data).",
-        "; ".join(texts),
+        f"{name}: PFNM is robust to the prior's variance and mass ({100 * MOST:.0f} % of the "
+        f"settings within {100 * ROBUST:g} points of the best, on the training data).",
+        _listed(*texts, _at_the_cap([row for row in rows if row["method"] == "prior"])),
         _judged(robust, len(experiment.splits)),
     )
     yield Claim(

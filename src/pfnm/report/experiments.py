@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +15,13 @@ from pfnm.core.network import Array
 from pfnm.experiments.claims import (
     AUTHORS_SECONDS,
     UNKNOWN,
+    WIDTH_CAP,
     Claim,
     claims,
     data_name,
     layers_name,
     split_name,
+    varied_in,
 )
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.runner import read_rows, seconds_spent
@@ -27,8 +30,10 @@ from pfnm.experiments.trials import (
     PRIOR_VARIANCE,
     SITE_VARIANCE,
     TRIED,
+    UNITS,
     Row,
     Spread,
+    fits,
     means,
     moments,
 )
@@ -54,6 +59,8 @@ SIZED = ("kmeans", "pfnm", "joint-same", "joint")  # the size is part of the res
 LINES = {"ensemble": "--", "weighted": ":"}
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
+LEAST_SPAN = 0.1  # points that the colours of heat maps stand for
+MOST_BARS = 12  # in a curve; where there are more, the deviation is a band
 PANEL = 3.1  # inches
 LEGEND_ENTRY = 2.9  # inches
 RESOLUTION = 130
@@ -94,14 +101,18 @@ def _curve(
         return
     label, colour, mark = STYLES[method]
     mean, deviation = (factor * np.array([value[part] for value in values]) for part in (0, 1))
-    fine = len(xs) > 12
+    fine = len(xs) > MOST_BARS
     axes.errorbar(
-        xs, mean, None if fine else deviation, color=colour, marker="" if fine else mark,
-        markersize=5, capsize=2, linewidth=1.4, label=label,
+        xs, mean, None if fine else deviation, color=colour, marker=mark, markersize=5,
+        markevery=len(xs) // MOST_BARS + 1, capsize=2, linewidth=1.4, label=label,
         linestyle=LINES.get(method, "-"),
     )  # fmt: skip
     if fine:
-        axes.fill_between(xs, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
+        _band(axes, xs, mean, deviation, colour)
+
+
+def _band(axes: Axes, xs: Sequence[float], mean: Array, deviation: Array, colour: str) -> None:
+    axes.fill_between(xs, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
 
 
 def _legend(figure: Figure, grid: Any) -> None:
@@ -125,7 +136,7 @@ def _trials(rows: Sequence[Row], **where: Any) -> str:
     """How many trials these rows have; from least to most where settings differ."""
     settings: dict[tuple[Any, ...], set[int]] = {}
     for row in rows:
-        if all(row[name] == value for name, value in where.items()):
+        if fits(row, where):
             settings.setdefault((row["sites"], row["depth"], row["method"]), set()).add(
                 row["trial"]
             )
@@ -147,8 +158,7 @@ def _log_scale(axes: Axes) -> None:
 
 def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """Accuracy above, size below, a column for each data set and split."""
-    varied = "sites" if len(experiment.sites) > 1 else "depth"
-    xs = experiment.sites if varied == "sites" else experiment.depths
+    varied, xs = varied_in(experiment)
     figure, grid = _grid(2, len(experiment.panels))
     for column, (data, split) in enumerate(experiment.panels):
         top, bottom = grid[:, column]
@@ -158,6 +168,10 @@ def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
                 found = [means(rows, value, method=method, **where, **{varied: x}) for x in xs]
                 if axes is top or method in SIZED:
                     _curve(axes, method, xs, found, factor)
+        sites = [x if varied == "sites" else experiment.sites[0] for x in xs]
+        capped = [math.log(min(1.0, WIDTH_CAP / (UNITS * number))) for number in sites]
+        label = f"{WIDTH_CAP} units a layer, the published limit"
+        bottom.plot(xs, capped, color="#0072B2", lw=0.8, ls=":", label=label)
         _titled(top, data_name(data), split_name(split), _trials(rows, **where))
         bottom.set_xlabel("sites" if varied == "sites" else "hidden layers")
         for axes in (top, bottom):
@@ -180,7 +194,15 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
             above, middle, below = grid[:, column]
             for method in experiment.methods:
                 own = {**where, "method": method}
-                if method == "ensemble":
+                if method in LINES:  # an ensemble: the same in every round
+                    level, deviation, number = means(rows, "accuracy", **own)
+                    label, colour, _ = STYLES[method]
+                    for axes in (above, middle) if number else ():
+                        line = {"color": colour, "linestyle": LINES[method], "lw": 1.2}
+                        axes.axhline(100 * level, label=label, **line)
+                        if method == "ensemble" and number > 1:
+                            ends = 100 * (level - deviation), 100 * (level + deviation)
+                            axes.axhspan(*ends, color=colour, alpha=0.08, lw=0)
                     continue
                 when = moments(rows, own)
                 values = [means(rows, "accuracy", **own, **moment) for moment in when]
@@ -190,10 +212,6 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
                 if method == "pfnm":
                     sizes = [means(rows, "units", **own, **moment) for moment in when]
                     _curve(below, method, [moment["round"] for moment in when], sizes)
-            level, _, number = means(rows, "accuracy", **where, method="ensemble")
-            label, colour, _ = STYLES["ensemble"]
-            for axes in (above, middle) if number else ():
-                axes.axhline(100 * level, color=colour, linestyle="--", lw=1.2, label=label)
             _log_scale(above)
             _titled(
                 above,
@@ -217,17 +235,22 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
 
 def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """Heat maps over the prior above, curves over the sites' variance below."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     figure, grid = _grid(2, len(experiment.panels))
     heats = [_heat(experiment, rows, data, split) for data, split in experiment.panels]
-    worst = max(np.nanmax(heat.max() - heat) for heat in heats)
+    measured = [heat for heat in heats if np.isfinite(heat).all()]
+    worst = max([np.ptp(heat) for heat in measured], default=0.0)
+    shades = Normalize(-max(worst, LEAST_SPAN), 0)
     for column, (data, split) in enumerate(experiment.panels):
         where = {"data": data, "split": split}
         top, bottom = grid[:, column]
         lost = heats[column] - heats[column].max()
-        image = top.imshow(
-            lost, origin="lower", aspect="auto", cmap="viridis", vmin=-max(worst, 1e-9), vmax=0
-        )
+        top.imshow(lost, origin="lower", aspect="auto", cmap="viridis", norm=shades)
         for (row, place), value in np.ndenumerate(heats[column]):
+            if np.isnan(value):
+                continue
             shade = "white" if lost[row, place] < -worst / 2 else "black"
             top.text(place, row, f"{value:.1f}", ha="center", va="center", color=shade, size=7)
         top.set_xticks(range(len(experiment.masses)), [f"{m:g}" for m in experiment.masses])
@@ -247,6 +270,8 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
             found = np.array(
                 [means(rows, TRAINED, site_variance=v, **own) for v in experiment.site_variances]
             )
+            if np.isnan(found[:, 0]).all():
+                continue
             bottom.errorbar(
                 experiment.site_variances, 100 * found[:, 0], 100 * found[:, 1], fmt="o-",
                 color=colour, ms=4, capsize=2, label=f"{sites} sites",
@@ -262,7 +287,12 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
         bottom.set_xticks(ticks, [f"{value:g}" for value in ticks])
         bottom.minorticks_off()
         bottom.grid(alpha=0.3)
-    figure.colorbar(image, ax=list(grid[0]), label="points below the best", shrink=0.9)
+    figure.colorbar(
+        ScalarMappable(shades, "viridis"),
+        ax=list(grid[0]),
+        label="points below the best",
+        shrink=0.9,
+    )
     grid[0, 0].set_ylabel(r"prior variance $\sigma_0^2$")
     grid[1, 0].set_ylabel("accuracy on training data (%)")
     _legend(figure, grid)
@@ -311,7 +341,7 @@ def _timing(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     _log_scale(axes)
     axes.margins(x=0.15)
     axes.set_xlabel("seconds of one matching")
-    axes.legend(loc="lower right", frameon=False)
+    _legend(figure, np.array([axes]))
     return {experiment.name: figure}
 
 
@@ -394,17 +424,27 @@ of `results/NAME/rows.csv` or is a mean of such rows, and figures and this page 
 
 Local training is the paper's (10 epochs, AMSGrad, batches of 32, hidden layers of 100 units). The
 Dirichlet(0.5) split is that of the authors' code, in which a site that holds its even share gets no
-more. *PFNM, as published* is top-down matching by the rules of the authors' code. In one round it
-has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the training data; in
-several rounds both variances and the mass are 1, 10 epochs come before the first matching and 5
-before each later one. *Ours* is `pfnm fuse` as it is by default (joint matching), which sees the
-networks and the class counts and no data: at twice a site's width, which is the default and often
-much smaller, and with as many parameters as PFNM as published took. FedAvg begins from one shared
-start and trains with SGD at a rate chosen on the training data (`results/rates.csv`). D-SGD
-exchanges gradients and weights after every minibatch, so a round of it is hundreds of
-communications.
+more.
+
+- *PFNM, as published* is top-down matching by the rules of the authors' code, one of which is that
+  a layer has about 700 units at most: with ten sites and more it often stands at that limit. In one
+  round it has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the
+  training data, in every trial. In several rounds both variances and the mass are 1; 10 epochs come
+  before the first matching and 5 before each later one.
+- *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
+  range of the inputs, and no data: at twice a site's width, which is the default, and with at most
+  as many parameters as PFNM as published took in that trial.
+- Both know how many examples of each class a site has. So does the class-weighted ensemble; the
+  uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
+- FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
+  by accuracy on the training data after one round, in every trial (MNIST: 0.1 or 0.3; on CIFAR-10
+  0.03 was the best of five rates in every setting of `results/rates.csv`).
+- D-SGD exchanges gradients and weights after every minibatch, so a round of it is hundreds of
+  communications. In its first round it is measured after 1, 2, 4, ... of them: where it reaches the
+  ensemble "after 64" it may have done so after 33.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
-and another start. A claim holds if it does so for the means of all the settings it speaks of;
-differences are taken trial by trial, and claims marked (ours) are not the paper's.
+and another start. A claim holds if it does so for the means of all the settings it speaks of.
+Methods are compared on the trials that they have in common. Claims marked (ours) are not the
+paper's.
 """
