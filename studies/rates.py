@@ -3,7 +3,8 @@
     PFNM_DATA=FOLDER python studies/rates.py [mnist] [cifar10]
 
 One round of the paper's local training with every rate, from a shared start; a row each in
-results/rates.csv, written as it comes. `paper_training` holds what was chosen.
+results/rates.csv, written as it comes. `paper_training` holds what was chosen; the experiments
+choose again in every trial, from those that were best here.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import numpy as np
 import torch
 
 from pfnm.core.mlp import forward
+from pfnm.experiments.trials import UNITS
 from pfnm.federated.data import Data, load_data
 from pfnm.federated.methods import METHODS, Local, State, accuracy
 from pfnm.federated.setting import Setting, federation, paper_training
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 CASES = ((10, 1), (25, 1), (10, 2), (25, 2), (10, 4), (10, 6))  # sites, hidden layers
-UNITS = 100
-COLUMNS = ("data", "split", "sites", "depth", "rate", "train_accuracy", "accuracy")
+CASE = ("data", "split", "sites", "depth", "rate")
+FOUND = ("train_accuracy", "accuracy")
 TABLE = Path(__file__).parents[1] / "results" / "rates.csv"
 
 
@@ -33,7 +35,7 @@ def main() -> None:
     """All rows that are not there yet; the accuracy of each rate at the end."""
     torch.set_num_threads(1)
     names = sys.argv[1:] or ["mnist", "cifar10"]
-    there = {tuple(row[:5]) for row in _rows()}
+    there = {tuple(row[name] for name in CASE) for row in _rows()}
     for name in names:
         data = load_data(name)
         for split, (sites, depth), rate in product(("even", "authors"), CASES, RATES):
@@ -41,8 +43,8 @@ def main() -> None:
             if case not in there:
                 _append((*case, *_measured(data, name, split, sites, depth, rate)))
     for name, rate in product(names, RATES):
-        own = [row for row in _rows() if row[0] == name and float(row[4]) == rate]
-        trained, tested = (np.mean([float(row[place]) for row in own]) for place in (5, 6))
+        own = [row for row in _rows() if (row["data"], float(row["rate"])) == (name, rate)]
+        trained, tested = (np.mean([float(row[value]) for row in own]) for value in FOUND)
         print(f"{name:8} {rate:<6g} training {trained:.4f}  test {tested:.4f}")
 
 
@@ -62,11 +64,11 @@ def _measured(
     return f"{right.mean():.4f}", f"{accuracy(sites_there, network):.4f}"
 
 
-def _rows() -> list[list[str]]:
+def _rows() -> list[dict[str, str]]:
     if not TABLE.exists():
         return []
     with TABLE.open(newline="") as file:
-        return list(csv.reader(file))[1:]
+        return list(csv.DictReader(file))
 
 
 def _append(row: tuple[str, ...]) -> None:
@@ -74,7 +76,7 @@ def _append(row: tuple[str, ...]) -> None:
     with TABLE.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if new:
-            writer.writerow(COLUMNS)
+            writer.writerow((*CASE, *FOUND))
         writer.writerow(row)
 
 

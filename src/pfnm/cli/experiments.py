@@ -57,12 +57,14 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="At most so many of each setting; more can be added later."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at work at a time.")] = 2,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Trials at work at a time, here or on the cluster.")
+    ] = 2,
     engine: Annotated[
         str,
         typer.Option(
             help="Where they work: local; ray or dask (the cluster at RAY_ADDRESS or "
-            "DASK_SCHEDULER_ADDRESS, or a small one here)."
+            "DASK_SCHEDULER_ADDRESS, or a small one here; timing stays here)."
         ),
     ] = "local",
     draw: Annotated[
