@@ -227,7 +227,7 @@ def test_verdicts_on_rounds_by_hand() -> None:
     ]  # fmt: skip
     rows.append(row(method="ensemble", round=0, accuracy=0.905))
     found = claims(own, rows)
-    assert [claim.holds for claim in found] == [True, False, True]
+    assert [claim.holds for claim in found] == [True, False, True, None, None]
     assert "PFNM 2, FedAvg never, D-SGD 100" in found[0].measured
     assert "PFNM 20.0, FedAvg never, D-SGD 10.0" in found[1].measured
     assert "(PFNM first in 1 of 1 trials)" in found[0].measured
@@ -240,8 +240,15 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert "(PFNM first in 1 of 2 trials)" in claims(own, [*rows, *later])[0].measured
     early = row(method="dsgd", communications=1, epochs=0.1, accuracy=0.91)
     found = claims(own, [*rows, early])
-    assert [claim.holds for claim in found] == [False, False, True]
+    assert [claim.holds for claim in found] == [False, False, True, None, None]
     assert "D-SGD 0.1" in found[1].measured
+    sooner = [
+        {**r, "method": "pfnm-joint", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
+    ]
+    found = claims(own, [*rows, *sooner])
+    assert [claim.holds for claim in found] == [True, False, True, True, False]
+    assert "the joint method 1, FedAvg never" in found[3].measured
+    assert [claim.ours for claim in found] == [False, True, False, True, True]
 
 
 def test_verdicts_on_the_prior_by_hand() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pfnm.core.prior import RULES
@@ -246,70 +246,90 @@ def _of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     )
 
 
-ROUNDS_METHODS = {"pfnm": "PFNM", "fedavg": "FedAvg", "dsgd": "D-SGD"}
+RIVALS = {"fedavg": "FedAvg", "dsgd": "D-SGD"}
 Needed = dict[str, dict[str, float]]
 """By method: communications and epochs until it reaches the ensemble; infinite where never."""
 
 
 def _of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
-    name = data_name(data)
-    panels: dict[str, list[Needed]] = {}  # of all trials together, then of each
-    shrinks: dict[str, tuple[float, float]] = {}
-    for split in experiment.splits:
-        for depth in experiment.depths:
-            own = [row for row in rows if fits(row, {"split": split, "depth": depth})]
-            panel = f"{split_name(split)}, {layers_name(depth)}"
-            trials = _common_trials(own, {*ROUNDS_METHODS, "ensemble"})
-            if trials:
-                each = [[row for row in own if row["trial"] == trial] for trial in trials]
-                whole = [row for rows_of in each for row in rows_of]
-                panels[panel] = [_needed(found) for found in (whole, *each)]
-            one, last = (
-                means(own, "units", method="pfnm", round=number)[0]
-                for number in (1, experiment.rounds[split])
-            )
-            if not math.isnan(one + last):
-                shrinks[panel] = one, last
-    wanted = len(experiment.splits) * len(experiment.depths)
-    for against, words, form, ours in (
-        ("communications", "with fewer communications", ",.0f", False),
-        ("epochs", "after fewer epochs of local training", ".1f", True),
-    ):
-        texts = []
-        for panel, (whole_needed, *trial_needed) in panels.items():
-            said = ", ".join(
-                f"{title} {_amount(whole_needed[method][against], form)}"
-                for method, title in ROUNDS_METHODS.items()
-            )
-            first = sum(_first(needed, against) for needed in trial_needed)
-            texts.append(f"{panel}: {said} (PFNM first in {first} of {len(trial_needed)} trials)")
-        yield Claim(
-            f"{name}: PFNM reaches the accuracy of the uniform ensemble {words} than FedAvg and "
-            "D-SGD (means over trials).",
-            "; ".join(texts),
-            _judged([_first(found[0], against) for found in panels.values()], wanted),
-            ours,
+    yield from _reaches(experiment, data, rows, "pfnm", "PFNM")
+    name, shrinks = data_name(data), {}
+    for panel, split, own in _panels(experiment, rows):
+        one, last = (
+            means(own, "units", method="pfnm", round=number)[0]
+            for number in (1, experiment.rounds[split])
         )
+        if not math.isnan(one + last):
+            shrinks[panel] = one, last
     yield Claim(
         f"{name}: the global network shrinks with the rounds.",
         "; ".join(
             f"{panel}: {one:.0f} to {two:.0f} units" for panel, (one, two) in shrinks.items()
         ),
-        _judged([two < one for one, two in shrinks.values()], wanted),
+        _judged([two < one for one, two in shrinks.values()], len(_panels(experiment, rows))),
     )
+    if "pfnm-joint" in experiment.methods:
+        yield from _reaches(experiment, data, rows, "pfnm-joint", "the joint method", ours=True)
 
 
-def _common_trials(rows: Sequence[Row], methods: set[str]) -> list[int]:
-    """The trials that all of these methods have."""
-    there = [{row["trial"] for row in rows if row["method"] == method} for method in methods]
-    return sorted(set.intersection(*there))
+def _panels(experiment: Experiment, rows: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
+    """Of each panel its name, its split and its rows."""
+    return [
+        (
+            f"{split_name(split)}, {layers_name(depth)}",
+            split,
+            [row for row in rows if fits(row, {"split": split, "depth": depth})],
+        )
+        for split in experiment.splits
+        for depth in experiment.depths
+    ]
 
 
-def _needed(rows: Sequence[Row]) -> Needed:
+def _reaches(
+    experiment: Experiment,
+    data: str,
+    rows: Sequence[Row],
+    method: str,
+    title: str,
+    *,
+    ours: bool = False,
+) -> Iterator[Claim]:
+    """Whether a method reaches the ensemble sooner than its rivals, counted in two ways."""
+    titles = {method: title, **RIVALS}
+    found: dict[str, list[Needed]] = {}  # of all trials together, then of each
+    for panel, _, own in _panels(experiment, rows):
+        there = [{row["trial"] for row in own if row["method"] == m} for m in (*titles, "ensemble")]
+        trials = sorted(set.intersection(*there))
+        if trials:
+            each = [[row for row in own if row["trial"] == trial] for trial in trials]
+            whole = [row for rows_of in each for row in rows_of]
+            found[panel] = [_needed(some, titles) for some in (whole, *each)]
+    for against, words, form in (
+        ("communications", "with fewer communications", ",.0f"),
+        ("epochs", "after fewer epochs of local training", ".1f"),
+    ):
+        texts = []
+        for panel, (together, *apart) in found.items():
+            said = ", ".join(
+                f"{name} {_amount(together[m][against], form)}" for m, name in titles.items()
+            )
+            first = sum(_first(needed, method, against) for needed in apart)
+            texts.append(f"{panel}: {said} ({title} first in {first} of {len(apart)} trials)")
+        firsts = [_first(needed[0], method, against) for needed in found.values()]
+        yield Claim(
+            f"{data_name(data)}: {title} reaches the accuracy of the uniform ensemble {words} than "
+            "FedAvg and D-SGD (means over trials).",
+            "; ".join(texts),
+            _judged(firsts, len(_panels(experiment, rows))),
+            ours or against == "epochs",
+        )
+
+
+def _needed(rows: Sequence[Row], methods: Iterable[str]) -> Needed:
     """When each method's mean accuracy first reaches the uniform ensemble's."""
     goal = means(rows, "accuracy", method="ensemble")[0]
     found: Needed = {}
-    for method in ROUNDS_METHODS:
+    for method in methods:
         found[method] = {"communications": math.inf, "epochs": math.inf}
         for moment in moments(rows, {"method": method}):
             at = {"method": method, **moment}
@@ -322,9 +342,9 @@ def _needed(rows: Sequence[Row]) -> Needed:
     return found
 
 
-def _first(needed: Needed, against: str) -> bool:
-    """Whether PFNM needs less than the others."""
-    return needed["pfnm"][against] < min(needed[m][against] for m in ("fedavg", "dsgd"))
+def _first(needed: Needed, method: str, against: str) -> bool:
+    """Whether a method needs less than its rivals."""
+    return needed[method][against] < min(needed[rival][against] for rival in RIVALS)
 
 
 def _amount(value: float, form: str) -> str:

@@ -52,10 +52,11 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "kmeans": ("k-means of units", "#CC79A7", "^"),
     "dsgd": ("D-SGD", "#D55E00", "x"),
     "pfnm": ("PFNM, as published", "#0072B2", "o"),
+    "pfnm-joint": ("ours in rounds", "#009E73", "P"),
     "joint-same": ("ours, PFNM's number of parameters", "#56B4E9", "*"),
     "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
 }
-SIZED = ("kmeans", "pfnm", "joint-same", "joint")  # the size is part of the result
+SIZED = ("kmeans", "pfnm", "joint-same", "joint", "pfnm-joint")  # the size is part of the result
 LINES = {"ensemble": "--", "weighted": ":"}
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
@@ -209,7 +210,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
                 for axes, against in ((above, "communications"), (middle, "epochs")):
                     xs = [means(rows, against, **{**own, **moment})[0] for moment in when]
                     _curve(axes, method, xs, values, 100)
-                if method == "pfnm":
+                if method in SIZED:
                     sizes = [means(rows, "units", **own, **moment) for moment in when]
                     _curve(below, method, [moment["round"] for moment in when], sizes)
             _log_scale(above)
@@ -227,7 +228,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
             below.xaxis.get_major_locator().set_params(integer=True)
         grid[0, 0].set_ylabel("test accuracy (%)")
         grid[1, 0].set_ylabel("test accuracy (%)")
-        grid[2, 0].set_ylabel("PFNM's global units")
+        grid[2, 0].set_ylabel("global units, all layers")
         _legend(figure, grid)
         figures[f"{experiment.name}-{data}"] = figure
     return figures
