@@ -405,7 +405,7 @@ def _at_the_edge(experiment: Experiment, rows: Sequence[Row]) -> str:
     ends = sum(value in (min(grid), max(grid)) for value in chosen)
     return (
         f" PFNM's sigma^2 was chosen from {', '.join(f'{v:g}' for v in grid)} (each in a row "
-        f"`pfnm{TRIED}`); in {ends} of {len(chosen)} trials it lies at an end of that grid."
+        f"`pfnm{TRIED}`); in {ends} of {len(chosen)} choices it lies at an end of that grid."
     )
 
 
