@@ -61,6 +61,7 @@ LINES = {"ensemble": "--", "weighted": ":"}
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 LEAST_SPAN = 0.1  # points that the colours of heat maps stand for
+ROOM = 3  # points below the lowest value after a round; D-SGD's first minibatches lie lower still
 MOST_BARS = 12  # in a curve; where there are more, the deviation is a band
 PANEL = 3.1  # inches
 LEGEND_ENTRY = 2.9  # inches
@@ -214,6 +215,11 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
                     sizes = [means(rows, "units", **own, **moment) for moment in when]
                     _curve(below, method, [moment["round"] for moment in when], sizes)
             _log_scale(above)
+            ends = [
+                row["accuracy"] for row in rows if fits(row, where) and row["round"] is not None
+            ]
+            for axes in (above, middle) if ends else ():
+                axes.set_ylim(bottom=100 * min(ends) - ROOM)
             _titled(
                 above,
                 data_name(data),
@@ -442,7 +448,7 @@ more.
   0.03 was the best of five rates in every setting of `results/rates.csv`).
 - D-SGD exchanges gradients and weights after every minibatch, so a round of it is hundreds of
   communications. In its first round it is measured after 1, 2, 4, ... of them: where it reaches the
-  ensemble "after 64" it may have done so after 33.
+  ensemble "after 64" it may have done so after 33. Its first few lie below the panels.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of.
