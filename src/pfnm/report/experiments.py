@@ -215,11 +215,10 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
                     sizes = [means(rows, "units", **own, **moment) for moment in when]
                     _curve(below, method, [moment["round"] for moment in when], sizes)
             _log_scale(above)
-            ends = [
-                row["accuracy"] for row in rows if fits(row, where) and row["round"] is not None
-            ]
-            for axes in (above, middle) if ends else ():
-                axes.set_ylim(bottom=100 * min(ends) - ROOM)
+            after = [r["accuracy"] for r in rows if fits(r, where) and r["round"] is not None]
+            known = [value for value in after if value is not None]
+            for axes in (above, middle) if known else ():
+                axes.set_ylim(bottom=100 * min(known) - ROOM)
             _titled(
                 above,
                 data_name(data),
