@@ -176,7 +176,7 @@ def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
             assert all(path.exists() for path in draw(own, rows, tmp_path))
             assert all(claim.holds is not True for claim in claims(own, rows))
     assert "| digits: PFNM is above FedAvg at every number of sites. (ours) |" in page
-    assert "Of our own " in page
+    assert "Of the other " in page
     assert "each in a row `pfnm-tried`" in page
 
 

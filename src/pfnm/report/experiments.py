@@ -387,7 +387,7 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         clock += seconds_spent(folder)
     lines.append(f"All experiments together: {_duration(clock)} on the clock.")
     summary = [*_tally("the paper's", [claim for claim in found if not claim.ours])]
-    summary += _tally("our own", [claim for claim in found if claim.ours])
+    summary += _tally("the other", [claim for claim in found if claim.ours])
     write_whole(page, "\n".join([INTRODUCTION, *summary, *lines, ""]).encode())
 
 
