@@ -18,6 +18,7 @@ from pfnm.evaluate import predict
 from pfnm.federated.baselines import ensemble, naive_average
 from pfnm.federated.partition import dirichlet
 from pfnm.formats import load, save
+from pfnm.formats.files import make_folder
 
 SITES = 10
 ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes
@@ -54,10 +55,7 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
         raise PFNMError("the demo needs scikit-learn; pip install 'pfnm[sklearn]'") from None
     from pfnm.frameworks.sklearn import from_estimator
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PFNMError(f"{folder}: cannot be made ({error.strerror})") from None
+    make_folder(folder)
     rng = np.random.default_rng(seed)
     x, y = load_digits(return_X_y=True)
     x = x / PIXEL_SCALE

@@ -27,7 +27,7 @@ from pfnm.experiments.trials import TRIED, Row, run_job, setting_of
 from pfnm.federated.data import load_data
 from pfnm.federated.runs import locked, sha256, versions
 from pfnm.formats import told
-from pfnm.formats.files import write_whole
+from pfnm.formats.files import make_folder, write_whole
 
 ROWS, RECORD = "rows.csv", "experiment.json"
 TEXTS = ("data", "split", "method", "widths")
@@ -60,10 +60,7 @@ def run(
         from joblib import delayed
     except ImportError:
         raise PFNMError("experiments need more libraries; pip install 'pfnm[lab]'") from None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PFNMError(f"{folder}: no folder can be made there ({error.strerror})") from None
+    make_folder(folder)
     with locked(folder):
         conditions = _conditions(experiment) | {
             f"{name}, sha256": sha256(load_data(name, data_dir)) for name in experiment.data

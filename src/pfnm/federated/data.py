@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pfnm.core.errors import PFNMError
 from pfnm.federated.fetching import Fetch, from_debian, from_npm, from_web
-from pfnm.formats.files import write_whole
+from pfnm.formats.files import make_folder, write_whole
 from pfnm.formats.tables import read_examples
 
 IMAGE_HEADER, LABEL_HEADER = 16, 8  # bytes before the numbers in an idx file
@@ -96,10 +96,7 @@ def get_data(name: str, folder: Path | None = None) -> Path:
         if wrong:
             reasons.append(f"{wrong[0]} was fetched but is not the file {known.title} is made of")
             continue
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PFNMError(f"{target}: no folder can be made there ({error.strerror})") from None
+        make_folder(target)
         for file, data in content.items():
             write_whole(target / file, data)
         return target

@@ -36,7 +36,7 @@ from pfnm.federated.methods import (
 from pfnm.federated.setting import Federation, Setting, federation
 from pfnm.federated.training import LocalTraining, stacked
 from pfnm.formats import save, told
-from pfnm.formats.files import write_whole
+from pfnm.formats.files import make_folder, write_whole
 
 RUN, METRICS, TABLE, LOCK = "run.json", "metrics.jsonl", "table.md", "lock"
 PARTS = ("setting", "data_sha256", "data_dir", "threads", "training", "class_counts")  # of run.json
@@ -61,11 +61,8 @@ def simulate(
     width_limits([federated.start(0)], setting.budget)
     if (folder / RUN).exists():
         raise PFNMError(f"{folder}: there is a run already; resume it, or choose another folder")
-    try:
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        (folder / "global").mkdir(exist_ok=True)
-    except OSError as error:
-        raise PFNMError(f"{folder}: no folder can be made there ({error.strerror})") from None
+    for part in ("checkpoints", "global"):
+        make_folder(folder / part)
     description = {
         "setting": asdict(setting),
         "data_sha256": sha256(data),

@@ -26,3 +26,11 @@ def write_whole(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)  # gone already, unless something went wrong
+
+
+def make_folder(folder: Path) -> None:
+    """A folder with all those above it, if it is not there; else one clear line."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PFNMError(f"{folder}: no folder can be made there ({error.strerror})") from None
