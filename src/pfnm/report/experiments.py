@@ -185,10 +185,17 @@ def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     return {experiment.name: figure}
 
 
+def _figure_names(experiment: Experiment) -> list[str]:
+    """In the paper's order; of rounds there is a figure for each data set."""
+    if experiment.kind == "rounds":
+        return [f"{experiment.name}-{data}" for data in experiment.data]
+    return [experiment.name]
+
+
 def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """A figure for each data set: against communications, against epochs, and the size."""
     figures = {}
-    for data in experiment.data:
+    for name, data in zip(_figure_names(experiment), experiment.data, strict=True):
         columns = [(split, depth) for split in experiment.splits for depth in experiment.depths]
         figure, grid = _grid(3, len(columns))
         for column, (split, depth) in enumerate(columns):
@@ -235,7 +242,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
         grid[1, 0].set_ylabel("test accuracy (%)")
         grid[2, 0].set_ylabel("global units, all layers")
         _legend(figure, grid)
-        figures[f"{experiment.name}-{data}"] = figure
+        figures[name] = figure
     return figures
 
 
@@ -368,7 +375,9 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         if not rows:
             continue
         lines += [f"## {experiment.name}: {experiment.title}", ""]
-        for path in sorted(folder.glob("*.png")):
+        for path in [folder / f"{name}.png" for name in _figure_names(experiment)]:
+            if not path.exists():  # not drawn yet
+                continue
             place = os.path.relpath(path, page.parent)
             lines += [f"![{experiment.title}]({Path(place).as_posix()})", ""]
         own = claims(experiment, rows)
