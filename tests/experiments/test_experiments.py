@@ -1,6 +1,8 @@
 """The paper's experiments: definitions, runs that go on, engines, verdicts, figures."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from joblib import delayed
 
 from pfnm.core.errors import PFNMError
+from pfnm.experiments.claim import ASKED, OURS, PAPER
 from pfnm.experiments.claims import claims
-from pfnm.experiments.definition import NAMES, Experiment, experiment
-from pfnm.experiments.runner import COLUMNS, ENGINES, read_rows, run, seconds_spent
-from pfnm.experiments.trials import TRIED, Row, fits, means
+from pfnm.experiments.definition import NAMES, Experiment, Job, experiment
+from pfnm.experiments.rows import COLUMNS, TRIED, Row, fits, means, read_rows, write_rows
+from pfnm.experiments.runner import ENGINES, _results, run, seconds_spent
 from pfnm.federated.runs import locked
-from pfnm.report.experiments import draw, write_page
+from pfnm.formats.files import make_folder
+from pfnm.report.experiments import draw
+from pfnm.report.page import write_page
 
 MAIN = "from pfnm.cli import main; main()"
 TIMES = ("seconds", "job_seconds")
@@ -175,8 +181,9 @@ def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
         for rows in (begun, begun[:1]):
             assert all(path.exists() for path in draw(own, rows, tmp_path))
             assert all(claim.holds is not True for claim in claims(own, rows))
-    assert "| digits: PFNM is above FedAvg at every number of sites. (ours) |" in page
-    assert "Of the other " in page
+    assert "| digits: PFNM is above FedAvg at every number of sites. (asked) |" in page
+    assert "more that were asked here" in page
+    assert "of our own, about the joint method" in page
     assert "each in a row `pfnm-tried`" in page
 
 
@@ -200,9 +207,9 @@ def test_verdicts_by_hand() -> None:
             uneven["accuracy"] -= 0.05
     found = claims(own, rows)
     assert [claim.holds for claim in found] == [True] * 5 + [None] * 2
-    assert [claim.ours for claim in found] == [False] * 4 + [True] * 3
+    assert [claim.whose for claim in found] == [PAPER] * 4 + [ASKED] + [OURS] * 2
     assert "4 of 4 networks at the published rules' limit of 700 units" in found[4].measured
-    assert found[1].measured.startswith("in 4 of 4 settings; from +7.5 points, 1 trial (5 sites")
+    assert found[1].measured.startswith("in 4 of 4 settings; from +7.50 points, 1 trial (5 sites")
     some = [claim.verdict for claim in claims(own, [r for r in rows if r["sites"] == 5])]
     assert some == ["not measured yet"] * 7
     worse = [{**r, "accuracy": 0.84} if r["method"] == "pfnm" and r["sites"] == 10 else r
@@ -212,7 +219,7 @@ def test_verdicts_by_hand() -> None:
     assert {claim.holds for claim in claims(own, [])} == {None}
     more = [{**r, "trial": 1, "accuracy": r["accuracy"] + 0.002 * (r["method"] == "pfnm")}
             for r in rows]  # fmt: skip
-    assert "from +7.6 ± 0.1 points, 2 trials" in claims(own, [*rows, *more])[1].measured
+    assert "from +7.60 ± 0.14 points, 2 trials" in claims(own, [*rows, *more])[1].measured
 
 
 def test_verdicts_on_rounds_by_hand() -> None:
@@ -228,11 +235,12 @@ def test_verdicts_on_rounds_by_hand() -> None:
     ]  # fmt: skip
     rows.append(row(method="ensemble", round=0, accuracy=0.905))
     found = claims(own, rows)
-    assert [claim.holds for claim in found] == [True, False, True, None, None]
+    assert [claim.holds for claim in found] == [True, False, True, True, None, None, None]
     assert "PFNM 2, FedAvg never, D-SGD 100" in found[0].measured
     assert "PFNM 20.0, FedAvg never, D-SGD 10.0" in found[1].measured
     assert "(PFNM first in 1 of 1 trials)" in found[0].measured
     assert "99 to 97 units" in found[2].measured
+    assert "PFNM 92.0 %, FedAvg 90.0 %, D-SGD 97.0 %" in found[3].measured
     alone = row(method="ensemble", round=0, accuracy=0.1, trial=1)
     assert claims(own, [*rows, alone]) == found  # a trial that the others do not have
     later = [{**r, "trial": 1, "communications": 1000, "accuracy": 1.0}
@@ -241,15 +249,17 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert "(PFNM first in 1 of 2 trials)" in claims(own, [*rows, *later])[0].measured
     early = row(method="dsgd", communications=1, epochs=0.1, accuracy=0.91)
     found = claims(own, [*rows, early])
-    assert [claim.holds for claim in found] == [False, False, True, None, None]
+    assert [claim.holds for claim in found] == [False, False, True, True, None, None, None]
     assert "D-SGD 0.1" in found[1].measured
     sooner = [
         {**r, "method": "pfnm-joint", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
     ]
     found = claims(own, [*rows, *sooner])
-    assert [claim.holds for claim in found] == [True, False, True, True, False]
-    assert "the joint method 1, FedAvg never" in found[3].measured
-    assert [claim.ours for claim in found] == [False, True, False, True, True]
+    assert [claim.holds for claim in found] == [True, False, True, True, True, False, True]
+    assert "the joint method 1, FedAvg never" in found[4].measured
+    assert [claim.whose for claim in found] == [PAPER, ASKED, PAPER, ASKED, OURS, OURS, OURS]
+    behind = [{**r, "accuracy": 0.99} if r["method"] == "fedavg" else r for r in rows]
+    assert claims(own, behind)[3].holds is False
 
 
 def test_verdicts_on_the_prior_by_hand() -> None:
@@ -276,10 +286,14 @@ def test_verdicts_on_the_prior_by_hand() -> None:
 
 def test_verdicts_on_time_by_hand() -> None:
     own = replace(experiment("timing"), data=["mnist"])
-    rows = [row(method="pfnm", depth=d, seconds=s) for d, s in ((1, 0.5), (6, 61.0))]
+    rows = [
+        row(method="pfnm", depth=d, seconds=s, site_variance=v)
+        for d, v, s in ((1, 1.0, 0.5), (1, 0.1, 0.4), (6, 1.0, 2.0), (6, 0.1, 61.0))
+    ]
     (slow,) = claims(own, rows)
     assert slow.holds is False
-    assert "6 hidden layers: 61.00 s (the authors: 60 s)" in slow.measured
+    assert "1 hidden layer: 0.50 s with sigma^2 = 1 (the authors: 40 s)" in slow.measured
+    assert "6 hidden layers: 61.00 s with sigma^2 = 0.1 (the authors: 60 s)" in slow.measured
     assert [c.holds for c in claims(own, rows[:1])] == [None]
 
 
@@ -290,6 +304,47 @@ def test_means_leave_out_what_was_not_measured() -> None:
     assert number == 2
     assert deviation == pytest.approx(0.2 / 2**0.5)
     assert means(rows, "accuracy", data="cifar10")[2] == 0
+
+
+def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:
+    make_folder(tmp_path / "sites")
+    tried = [("pfnm-tried", "site_variance", {0.1: 0.9, 0.3: 0.897, 1.0: 0.8}),
+             ("fedavg-tried", "rate", {0.1: 0.8, 0.3: 0.9, 0.6: 0.85})]  # fmt: skip
+    rows = [row(method=method, train_accuracy=accuracy, **{name: value})
+            for method, name, found in tried for value, accuracy in found.items()]  # fmt: skip
+    write_rows(tmp_path / "sites", rows)
+    write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert (
+        "in 1 of 1 choices it lies at an end of that grid, where it is at most 0.3 points" in page
+    )
+    assert "FedAvg's rate was chosen from 0.1, 0.3, 0.6 (each in a row `fedavg-tried`)." in page
+
+
+def test_a_bad_folder_does_not_keep_other_experiments_from_their_turn(tmp_path: Path) -> None:
+    make_folder(tmp_path / "sites")
+    (tmp_path / "sites" / "experiment.json").write_text("{}")
+    make_folder(tmp_path / "timing")
+    write_rows(tmp_path / "timing", [row(method="pfnm", seconds=1.0, data="digits")])
+    command = [sys.executable, "-c", MAIN, "reproduce", "all", "--quick", "--draw"]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("experiment.json: cannot be read") == 1
+    assert (tmp_path / "timing" / "timing.png").exists()
+
+
+def killed(job: Job, data_dir: Path | None) -> list[Row]:
+    """As the system does for want of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+def test_a_worker_that_is_killed_is_told_in_one_line() -> None:
+    work = [delayed(killed)(job, None) for job in tiny().jobs()]
+    with pytest.raises(PFNMError, match="a worker ended before its job did"):
+        list(_results(work, "local", 2))
 
 
 def test_a_page_without_rows_has_no_experiments(tmp_path: Path) -> None:

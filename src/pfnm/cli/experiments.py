@@ -16,7 +16,7 @@ from pfnm.core.errors import PFNMError
 
 if TYPE_CHECKING:
     from pfnm.experiments.definition import Experiment
-    from pfnm.experiments.trials import Row
+    from pfnm.experiments.rows import Row
 
 
 @contextmanager
@@ -25,6 +25,16 @@ def jobs_shown(title: str) -> Iterator[Callable[[int, int], None]]:
     with bar(hidden=False) as shown:
         task = shown.add_task(title, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+@contextmanager
+def noted(problems: list[str]) -> Iterator[None]:
+    """What goes wrong is told at the end: what else there is to do is done first."""
+    try:
+        yield
+    except PFNMError as error:
+        if str(error) not in problems:
+            problems.append(str(error))
 
 
 def show(experiment: Experiment, rows: Sequence[Row], folder: Path) -> None:
@@ -76,7 +86,7 @@ def reproduce(
     """Run the paper's experiments, or go on with them: rows, figures, verdicts."""
     from pfnm.experiments.definition import NAMES, experiment
     from pfnm.experiments.runner import ENGINES, check_rows, run
-    from pfnm.report.experiments import write_page
+    from pfnm.report.page import write_page
 
     if listed:
         for known in NAMES:
@@ -86,32 +96,30 @@ def reproduce(
         raise PFNMError("say which experiment; --list names them, and all means all of them")
     if engine not in ENGINES:
         raise PFNMError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
-    if page is not None and not page.parent.is_dir():
-        raise PFNMError(f"{page}: there is no such folder")
+    if page is not None and (page.is_dir() or not page.parent.is_dir()):
+        raise PFNMError(f"{page}: give a file in a folder that is there")
     chosen = [
         experiment(one, quick=quick, most_trials=trials)
         for one in (NAMES if name == "all" else (name,))
     ]
     results = Path("quick" if quick else "results") if output is None else output
-    failed: list[str] = []
+    problems: list[str] = []
     drawn = 0
     for own in chosen:
         folder = results / own.name
         if not draw:
-            try:
-                with jobs_shown(own.name) as on_job:
-                    run(own, folder, workers=jobs, engine=engine, data_dir=data_dir, on_job=on_job)
-            except PFNMError as error:  # what else there is to do is done first
-                failed.append(str(error))
-        rows = check_rows(own, folder)
-        if not rows:
-            continue
-        drawn += 1
-        show(own, rows, folder)
+            with noted(problems), jobs_shown(own.name) as on_job:
+                run(own, folder, workers=jobs, engine=engine, data_dir=data_dir, on_job=on_job)
+        with noted(problems):
+            rows = check_rows(own, folder)
+            if rows:
+                show(own, rows, folder)
+                drawn += 1
     if page is not None:
-        write_page([experiment(one, quick=quick) for one in NAMES], results, page)
-        out.print(str(page))
-    if failed:
-        raise PFNMError("; ".join(failed))
+        with noted(problems):
+            write_page([experiment(one, quick=quick) for one in NAMES], results, page)
+            out.print(str(page))
+    if problems:
+        raise PFNMError("; ".join(problems))
     if not drawn:
         raise PFNMError(f"{results}: there are no rows to draw; run the experiment first")

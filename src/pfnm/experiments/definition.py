@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from itertools import product
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from pfnm.core.errors import PFNMError
 from pfnm.federated.partition import PARTITIONS
 
-GRIDS = ("heat_sites", "prior_variances", "masses", "site_variances", "sgd_rates")
+OPTIONS = ("heat_sites", "prior_variances", "masses", "site_variances", "sgd_rates")
 NAMES = ("sites", "depth", "rounds", "sensitivity", "timing")
 
 
@@ -82,7 +82,7 @@ class Experiment:
 
     def jobs(self) -> list[Job]:
         """All of its trials, the first trial of everything first."""
-        options = {name: getattr(self, name) for name in GRIDS}
+        options = {name: getattr(self, name) for name in OPTIONS}
         found = []
         for trial in range(max(self.trials.values())):
             for (data, split), (sites, depth) in product(self.panels, self.settings):
@@ -95,10 +95,6 @@ class Experiment:
                     job = (self.kind, data, split, sites, depth, trial, tuple(methods), own)
                     found.append(Job(*job))
         return found
-
-    def described(self) -> dict[str, Any]:
-        """All of it, as it stands beside the results."""
-        return asdict(self)
 
 
 def experiment(name: str, *, quick: bool = False, most_trials: int | None = None) -> Experiment:

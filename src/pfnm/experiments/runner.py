@@ -7,9 +7,7 @@ goes on with the jobs that have no rows yet.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 import platform
@@ -22,21 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from pfnm.core.errors import PFNMError
-from pfnm.experiments.definition import GRIDS, Experiment, Job
-from pfnm.experiments.trials import TRIED, Row, run_job, setting_of
+from pfnm.experiments.definition import OPTIONS, Experiment, Job
+from pfnm.experiments.rows import COLUMNS, TRIED, Row, read_rows, write_rows
+from pfnm.experiments.trials import run_job, setting_of
 from pfnm.federated.data import load_data
 from pfnm.federated.runs import locked, sha256, versions
 from pfnm.formats import told
 from pfnm.formats.files import make_folder, write_whole
 
-ROWS, RECORD = "rows.csv", "experiment.json"
-TEXTS = ("data", "split", "method", "widths")
-WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "parameters", "left_out")
-NUMBERS = (
-    *("epochs", "prior_variance", "site_variance", "mass", "rate"),
-    *("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds"),
-)
-COLUMNS = (*TEXTS, *WHOLE, *NUMBERS)
+RECORD = "experiment.json"
 ENGINES = ("local", "ray", "dask")
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
 ADDRESSES = {"ray": "RAY_ADDRESS", "dask": "DASK_SCHEDULER_ADDRESS"}  # of a cluster to join
@@ -73,39 +65,41 @@ def run(
             engine, workers = "local", 1  # what is timed is here, and alone
         if on_job is not None:
             on_job(len(jobs) - len(todo), len(jobs))
-        begin = time.perf_counter()
-        source = _source()
+        begin, circumstances = time.perf_counter(), _circumstances(engine, workers)
         failed: list[str] = []
-        with _engine(engine, workers):
-            work = [delayed(_tried)(job, data_dir) for job in todo]
-            for done, found in enumerate(_results(work, engine, workers), start=1):
-                if isinstance(found, str):
-                    failed.append(found)
-                    continue
-                whole = [{name: row.get(name) for name in COLUMNS} for row in found]
-                rows = _sorted([*rows, *whole], jobs, experiment.kind)
-                write_whole(folder / ROWS, _as_csv(rows).encode())
-                this = {
-                    "jobs": done - len(failed),
-                    "seconds": time.perf_counter() - begin,
-                    "workers": workers,
-                    "engine": engine,
-                    "processor": f"{os.cpu_count()} cores, {_processor()}",
-                    "source_sha256": source,
-                    "versions": versions(),
-                }
-                record = {
-                    "experiment": experiment.described(),
-                    "conditions": before.get("conditions", {}) | conditions,
-                    "runs": [*before.get("runs", []), this],
-                }
-                write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
-                if on_job is not None:
-                    on_job(len(jobs) - len(todo) + done - len(failed), len(jobs))
+        work = [delayed(_tried)(job, data_dir) for job in todo]
+        for number, found in enumerate(_results(work, engine, workers), start=1):
+            if isinstance(found, str):
+                failed.append(found)
+                continue
+            whole = [{name: row.get(name) for name in COLUMNS} for row in found]
+            rows = _sorted([*rows, *whole], jobs, experiment.kind)
+            done = number - len(failed)
+            this = {"jobs": done, "seconds": time.perf_counter() - begin, **circumstances}
+            record = {
+                "experiment": asdict(experiment),
+                "conditions": before.get("conditions", {}) | conditions,
+                "runs": [*before.get("runs", []), this],
+            }
+            write_rows(folder, rows)
+            write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
+            if on_job is not None:
+                on_job(len(jobs) - len(todo) + done, len(jobs))
     if failed:
-        number = f"{len(failed)} of {len(todo)} jobs of {experiment.name} failed"
-        raise PFNMError(f"{number}, the first {failed[0]}; run it again to try them again")
+        several = f"{len(failed)} of {len(todo)} jobs of {experiment.name} failed"
+        raise PFNMError(f"{several}, the first {failed[0]}; run it again to try them again")
     return rows
+
+
+def _circumstances(engine: str, workers: int) -> dict[str, Any]:
+    """Of this run: what its times depend on, and by which code it was made."""
+    return {
+        "workers": workers,
+        "engine": engine,
+        "processor": f"{os.cpu_count()} cores, {_processor()}",
+        "source_sha256": _source(),
+        "versions": versions(),
+    }
 
 
 def _tried(job: Job, data_dir: Path | None) -> list[Row] | str:
@@ -154,7 +148,7 @@ def check_rows(
 
 def _conditions(experiment: Experiment) -> dict[str, Any]:
     """What rows depend on and do not say, by name; more of what they do say can be added."""
-    found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in GRIDS}
+    found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in OPTIONS}
     if experiment.kind != "rounds":
         found["methods"] = experiment.methods
     found |= {f"rounds, {split}": number for split, number in experiment.rounds.items()}
@@ -162,23 +156,6 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
         own = asdict(setting_of(job))
         found[f"training, {job.data}"] = {k: v for k, v in own.items() if k not in VARIED}
     return found
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """The measurements so far; empty cells are None."""
-    path = folder / ROWS
-    if not path.exists():
-        return []
-    try:
-        with path.open(newline="") as file:
-            return [_parsed(row) for row in csv.DictReader(file)]
-    except KeyError as error:
-        raise PFNMError(
-            f"{path}: has no column {error}, so it is of another version of pfnm; choose another "
-            "folder"
-        ) from None
-    except (ValueError, TypeError, OSError) as error:
-        raise PFNMError(f"{path}: cannot be read ({told(error)}); choose another folder") from None
 
 
 def seconds_spent(folder: Path) -> float:
@@ -244,12 +221,19 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
     """What the jobs come to, as they end; Ray's backend gives it only when a batch has ended."""
     from joblib import Parallel
 
-    if engine != "ray":
-        yield from Parallel(workers, return_as="generator_unordered")(work)
-        return
-    with Parallel(workers) as parallel:  # which keeps its processes from batch to batch
-        for first in range(0, len(work), workers):
-            yield from parallel(work[first : first + workers])
+    with _engine(engine, workers):
+        try:
+            if engine != "ray":
+                yield from Parallel(workers, return_as="generator_unordered")(work)
+                return
+            with Parallel(workers) as parallel:  # which keeps its processes from batch to batch
+                for first in range(0, len(work), workers):
+                    yield from parallel(work[first : first + workers])
+        except RuntimeError as error:  # a job's own errors are among its results
+            raise PFNMError(
+                f"a worker ended before its job did, for want of memory perhaps ({told(error)}); "
+                "use fewer --jobs, and run it again to go on"
+            ) from None
 
 
 def _key(row: Row, kind: str) -> tuple[str, ...]:
@@ -261,26 +245,3 @@ def _sorted(rows: Sequence[Row], jobs: Sequence[Job], kind: str) -> list[Row]:
     """In the order of the jobs, whichever ended first; unknown ones last."""
     place = {job.key: number for number, job in enumerate(jobs)}
     return sorted(rows, key=lambda row: place.get(_key(row, kind), len(place)))
-
-
-def _as_csv(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _shown(value) for name, value in row.items()})
-    return text.getvalue()
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return repr(float(value)) if isinstance(value, float) else str(value)
-
-
-def _parsed(row: dict[str, str]) -> Row:
-    parsed: Row = {name: row[name] or None for name in TEXTS}
-    for names, kind in ((WHOLE, int), (NUMBERS, float)):
-        for name in names:
-            parsed[name] = kind(row[name]) if row[name] else None
-    return parsed

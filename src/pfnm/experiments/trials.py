@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from pfnm.api import fuse
 from pfnm.core.mlp import forward
 from pfnm.core.network import Network
 from pfnm.core.prior import Prior
 from pfnm.experiments.definition import Job
+from pfnm.experiments.rows import TRIED, Row
 from pfnm.federated.data import Data, load_data
 from pfnm.federated.methods import (
     METHODS,
@@ -37,11 +35,8 @@ PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
 SAME_SIZE = "joint-same"  # the joint method with as many parameters as PFNM as published took
-TRIED = "-tried"  # after a method's name: one of the values among which one was chosen
 NONE = Local({}, {})
 STARTED_TOGETHER = ("fedavg", "dsgd")  # methods that do not begin with the sites' own networks
-
-Row = dict[str, Any]
 
 
 def run_job(job: Job, data_dir: Path | None) -> list[Row]:
@@ -122,14 +117,16 @@ def _fused(
     prior = Prior(prior_variance, site_variance, mass, rules="published")
     network = _matched(sites, local, prior)
     return {
-        "prior_variance": prior_variance,
-        "site_variance": site_variance,
-        "mass": mass,
+        **_said(prior),
         "accuracy": accuracy(sites, network),
         "train_accuracy": _train_accuracy(sites, network),
         "left_out": len(local.left_out),
         **_size(network, local),
     }
+
+
+def _said(prior: Prior) -> Row:
+    return {name: getattr(prior, name) for name in ("prior_variance", "site_variance", "mass")}
 
 
 def _train_accuracy(sites: Federation, network: Network) -> float:
@@ -256,14 +253,20 @@ def _sensitivity(job: Job, sites: Federation) -> Iterator[Row]:
 
 def _timing(job: Job, sites: Federation) -> Iterator[Row]:
     local = train_local(sites)
-    prior = Prior(PRIOR_VARIANCE, SITE_VARIANCE, MASS, rules="published")
-    times = []
-    for _ in range(1 + REPEATS):
-        begin = time.perf_counter()
-        network = _matched(sites, local, prior)
-        times.append(time.perf_counter() - begin)
-    found = {"accuracy": accuracy(sites, network), **_size(network, local)}
-    yield {"method": "pfnm", **found, "seconds": statistics.median(times[1:])}
+    for variance in job.options["site_variances"]:
+        prior = Prior(PRIOR_VARIANCE, variance, MASS, rules="published")
+        times = []
+        for _ in range(1 + REPEATS):
+            begin = time.perf_counter()
+            network = _matched(sites, local, prior)
+            times.append(time.perf_counter() - begin)
+        yield {
+            "method": "pfnm",
+            **_said(prior),
+            "accuracy": accuracy(sites, network),
+            **_size(network, local),
+            "seconds": statistics.median(times[1:]),
+        }
 
 
 KINDS: Mapping[str, Callable[[Job, Federation], Iterator[Row]]] = {
@@ -272,34 +275,3 @@ KINDS: Mapping[str, Callable[[Job, Federation], Iterator[Row]]] = {
     "sensitivity": _sensitivity,
     "timing": _timing,
 }
-
-
-Spread = tuple[float, float, int]
-"""Mean, standard deviation and number; what is unknown is not a number."""
-
-
-def spread(found: Sequence[float]) -> Spread:
-    """Of one measurement in several trials."""
-    mean = float(np.mean(found)) if found else math.nan
-    deviation = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
-    return mean, deviation, len(found)
-
-
-def fits(row: Row, where: Mapping[str, Any]) -> bool:
-    """Whether a row has all of these values."""
-    return all(row[name] == wanted for name, wanted in where.items())
-
-
-def means(rows: Sequence[Row], value: str, **where: Any) -> Spread:
-    """Over the trials of the rows that fit."""
-    return spread([row[value] for row in rows if row[value] is not None and fits(row, where)])
-
-
-def moments(rows: Sequence[Row], where: Mapping[str, Any]) -> list[Row]:
-    """When accuracy was taken, in order: within D-SGD's first round, and after every round."""
-    own = [row for row in rows if fits(row, where)]
-    within = sorted({row["communications"] for row in own if row["round"] is None})
-    after = sorted({row["round"] for row in own if row["round"] is not None})
-    return [{"round": None, "communications": number} for number in within] + [
-        {"round": number} for number in after
-    ]

@@ -1,9 +1,8 @@
-"""The figures of the paper's experiments, and the page that shows them, all from the rows."""
+"""The figures of the paper's experiments, all from the rows."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,32 +11,12 @@ import numpy as np
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array
-from pfnm.experiments.claims import (
-    AUTHORS_SECONDS,
-    UNKNOWN,
-    WIDTH_CAP,
-    Claim,
-    claims,
-    data_name,
-    layers_name,
-    split_name,
-    varied_in,
-)
+from pfnm.experiments.claim import WIDTH_CAP, data_name, layers_name, split_name
+from pfnm.experiments.claims import AUTHORS_SECONDS, slowest
+from pfnm.experiments.claims_once import differences, varied_in
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.runner import read_rows, seconds_spent
-from pfnm.experiments.trials import (
-    MASS,
-    PRIOR_VARIANCE,
-    SITE_VARIANCE,
-    TRIED,
-    UNITS,
-    Row,
-    Spread,
-    fits,
-    means,
-    moments,
-)
-from pfnm.formats.files import write_whole
+from pfnm.experiments.rows import Row, Spread, fits, means, moments
+from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +40,9 @@ LINES = {"ensemble": "--", "weighted": ":"}
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 LEAST_SPAN = 0.1  # points that the colours of heat maps stand for
-ROOM = 3  # points below the lowest value after a round; D-SGD's first minibatches lie lower still
+ROOM = 3  # points below the lowest value after a round (D-SGD's first minibatches lie lower
+# still); a third of it above the highest
+DETAIL = 6  # points above and below the ensemble; what is further off is seen in the row above
 MOST_BARS = 12  # in a curve; where there are more, the deviation is a band
 PANEL = 3.1  # inches
 LEGEND_ENTRY = 2.9  # inches
@@ -159,33 +140,42 @@ def _log_scale(axes: Axes) -> None:
 
 
 def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
-    """Accuracy above, size below, a column for each data set and split."""
+    """Accuracy, the same against the ensemble, and size; a column for each data set and split."""
     varied, xs = varied_in(experiment)
-    figure, grid = _grid(2, len(experiment.panels))
+    figure, grid = _grid(3, len(experiment.panels))
     for column, (data, split) in enumerate(experiment.panels):
-        top, bottom = grid[:, column]
+        top, middle, bottom = grid[:, column]
         where = {"data": data, "split": split}
+        own = [row for row in rows if row["data"] == data]
         for method in experiment.methods:
-            for axes, value, factor in ((top, "accuracy", 100), (bottom, "log_ratio", 1)):
-                found = [means(rows, value, method=method, **where, **{varied: x}) for x in xs]
-                if axes is top or method in SIZED:
-                    _curve(axes, method, xs, found, factor)
+            values = [means(own, "accuracy", split=split, method=method, **{varied: x}) for x in xs]
+            _curve(top, method, xs, values, 100)
+            lead = differences(experiment, own, method, "ensemble")
+            values = [lead.get((split, x), (math.nan, math.nan, 0)) for x in xs]
+            _curve(middle, method, xs, values, 100)
+            if method in SIZED:
+                values = [
+                    means(own, "log_ratio", split=split, method=method, **{varied: x}) for x in xs
+                ]
+                _curve(bottom, method, xs, values)
+        middle.set_ylim(-DETAIL, DETAIL)
         sites = [x if varied == "sites" else experiment.sites[0] for x in xs]
         capped = [math.log(min(1.0, WIDTH_CAP / (UNITS * number))) for number in sites]
         label = f"{WIDTH_CAP} units a layer, the published limit"
         bottom.plot(xs, capped, color="#0072B2", lw=0.8, ls=":", label=label)
         _titled(top, data_name(data), split_name(split), _trials(rows, **where))
         bottom.set_xlabel("sites" if varied == "sites" else "hidden layers")
-        for axes in (top, bottom):
+        for axes in (top, middle, bottom):
             axes.set_xticks(xs)
             axes.grid(alpha=0.3)
     grid[0, 0].set_ylabel("test accuracy (%)")
-    grid[1, 0].set_ylabel(r"size, $\log(L / \sum_j L_j)$")
+    grid[1, 0].set_ylabel("points above the\nuniform ensemble")
+    grid[2, 0].set_ylabel(r"size, $\log(L / \sum_j L_j)$")
     _legend(figure, grid)
     return {experiment.name: figure}
 
 
-def _figure_names(experiment: Experiment) -> list[str]:
+def figure_names(experiment: Experiment) -> list[str]:
     """In the paper's order; of rounds there is a figure for each data set."""
     if experiment.kind == "rounds":
         return [f"{experiment.name}-{data}" for data in experiment.data]
@@ -195,7 +185,7 @@ def _figure_names(experiment: Experiment) -> list[str]:
 def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """A figure for each data set: against communications, against epochs, and the size."""
     figures = {}
-    for name, data in zip(_figure_names(experiment), experiment.data, strict=True):
+    for name, data in zip(figure_names(experiment), experiment.data, strict=True):
         columns = [(split, depth) for split in experiment.splits for depth in experiment.depths]
         figure, grid = _grid(3, len(columns))
         for column, (split, depth) in enumerate(columns):
@@ -225,7 +215,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
             after = [r["accuracy"] for r in rows if fits(r, where) and r["round"] is not None]
             known = [value for value in after if value is not None]
             for axes in (above, middle) if known else ():
-                axes.set_ylim(bottom=100 * min(known) - ROOM)
+                axes.set_ylim(100 * min(known) - ROOM, 100 * max(known) + ROOM / 3)
             _titled(
                 above,
                 data_name(data),
@@ -327,32 +317,40 @@ def _heat(experiment: Experiment, rows: Sequence[Row], data: str, split: str) ->
 
 
 def _timing(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
+    """Points, as bars on a logarithmic scale would mislead: of all variances, and the slowest."""
     from matplotlib.figure import Figure
 
     cases = [(data, *setting) for data in experiment.data for setting in experiment.settings]
     figure = Figure(figsize=(7.5, 0.7 * len(cases) + 1.2), layout="constrained")
     axes = figure.add_subplot()
-    places = np.arange(len(cases))
-    found = np.array([means(rows, "seconds", data=data, depth=depth) for data, _, depth in cases])
-    reported = [AUTHORS_SECONDS.get((data, depth), float("nan")) for data, _, depth in cases]
-    bars = axes.barh(
-        places - 0.2, found[:, 0], 0.38, xerr=found[:, 1], capsize=2, color="#0072B2",
-        label="here, one thread",
-    )  # fmt: skip
-    axes.bar_label(bars, [f"{value:.2f} s" for value in found[:, 0]], padding=3)
-    bars = axes.barh(
-        places + 0.2, reported, 0.38, color="#999999", label="reported by the authors, two cores"
-    )
-    axes.bar_label(bars, ["" if np.isnan(v) else f"{v:.0f} s" for v in reported], padding=3)
+    label, longest = "here, one thread: one for each $\\sigma^2$", "the slowest"
+    for place, (data, _, depth) in enumerate(cases):
+        for variance in experiment.site_variances:
+            at = {"data": data, "depth": depth, "site_variance": variance}
+            seconds, _, number = means(rows, "seconds", **at)
+            if number:
+                axes.plot(seconds, place, "o", mfc="none", color="#0072B2", label=label)
+        variance, (mean, *_, number) = slowest(experiment, rows, data, depth)
+        reported = AUTHORS_SECONDS.get((data, depth))
+        if number:
+            axes.plot(mean, place, "o", color="#0072B2", label=longest)
+            told = f"{mean:.2f} s, $\\sigma^2$ = {variance:g}"
+            axes.annotate(told, (mean, place), (0, 7), textcoords="offset points", ha="center")
+        if reported is not None:
+            axes.plot(reported, place, "D", color="#E69F00", label="the authors, two cores")
+            axes.annotate(
+                f"{reported} s", (reported, place), (0, 7), textcoords="offset points", ha="center"
+            )
     names = [
         f"{data_name(data)}, {sites} sites,\n{layers_name(depth)}\n"
         f"{_trials(rows, data=data, depth=depth)}"
         for data, sites, depth in cases
     ]
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(cases)), names)
+    axes.set_ylim(len(cases) - 0.5, -0.6)
     _log_scale(axes)
     axes.margins(x=0.15)
+    axes.grid(alpha=0.3, axis="x")
     axes.set_xlabel("seconds of one matching")
     _legend(figure, np.array([axes]))
     return {experiment.name: figure}
@@ -364,102 +362,3 @@ FIGURES: Mapping[str, Callable[[Experiment, Sequence[Row]], dict[str, Figure]]] 
     "sensitivity": _sensitivity,
     "timing": _timing,
 }
-
-
-def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> None:
-    """A page in Markdown: verdicts; of each experiment its figures, claims and time."""
-    lines, found, clock = [], [], 0.0
-    for experiment in experiments:
-        folder = results / experiment.name
-        rows = read_rows(folder)
-        if not rows:
-            continue
-        lines += [f"## {experiment.name}: {experiment.title}", ""]
-        for path in [folder / f"{name}.png" for name in _figure_names(experiment)]:
-            if not path.exists():  # not drawn yet
-                continue
-            place = os.path.relpath(path, page.parent)
-            lines += [f"![{experiment.title}]({Path(place).as_posix()})", ""]
-        own = claims(experiment, rows)
-        lines += ["| claim | measured | holds |", "|---|---|---|"]
-        for claim in own:
-            lines.append(f"| {claim.named} | {claim.measured} | {claim.verdict} |")
-        work = sum(row["job_seconds"] or 0.0 for row in rows)
-        lines += [
-            "",
-            f"{len(rows)} rows in `{experiment.name}/rows.csv`; "
-            f"{_duration(seconds_spent(folder))} on the clock, {_duration(work)} of work in one "
-            "thread." + _at_the_edge(experiment, rows),
-            "",
-        ]
-        found += own
-        clock += seconds_spent(folder)
-    lines.append(f"All experiments together: {_duration(clock)} on the clock.")
-    summary = [*_tally("the paper's", [claim for claim in found if not claim.ours])]
-    summary += _tally("the other", [claim for claim in found if claim.ours])
-    write_whole(page, "\n".join([INTRODUCTION, *summary, *lines, ""]).encode())
-
-
-def _tally(whose: str, own: Sequence[Claim]) -> list[str]:
-    """How many claims hold, and which do not."""
-    verdicts = [claim.verdict for claim in own]
-    yes, unknown = verdicts.count("yes"), verdicts.count(UNKNOWN)
-    more = f" ({unknown} not measured yet)" if unknown else ""
-    failing = [f"- {claim.said}" for claim in own if claim.holds is False]
-    ending = "; these do not:" if failing else "."
-    return [f"Of {whose} {len(own)} claims {yes} hold{more}{ending}", "", *failing, ""]
-
-
-def _at_the_edge(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """How often the best variance is the least or the largest that was tried."""
-    chosen = [row["site_variance"] for row in rows if row["method"] == "pfnm"]
-    grid = experiment.site_variances
-    if experiment.kind != "once" or not chosen:
-        return ""
-    ends = sum(value in (min(grid), max(grid)) for value in chosen)
-    return (
-        f" PFNM's sigma^2 was chosen from {', '.join(f'{v:g}' for v in grid)} (each in a row "
-        f"`pfnm{TRIED}`); in {ends} of {len(chosen)} choices it lies at an end of that grid."
-    )
-
-
-def _duration(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes / 60:.1f} hours" if minutes > 90 else f"{minutes:.1f} minutes"
-
-
-INTRODUCTION = """# The paper's experiments
-
-Every experiment is a file (`src/pfnm/experiments/definitions/`), every number below stands in a row
-of `results/NAME/rows.csv` or is a mean of such rows, and figures and this page are made from them:
-
-    pfnm reproduce NAME      run it, or what is left of it; then draw its figures
-    pfnm reproduce NAME --trials 3      fewer trials first; more can be added later
-    pfnm reproduce all --draw --page docs/results.md      figures and this page alone, from the rows
-
-Local training is the paper's (10 epochs, AMSGrad, batches of 32, hidden layers of 100 units). The
-Dirichlet(0.5) split is that of the authors' code, in which a site that holds its even share gets no
-more.
-
-- *PFNM, as published* is top-down matching by the rules of the authors' code, one of which is that
-  a layer has about 700 units at most: with ten sites and more it often stands at that limit. In one
-  round it has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the
-  training data, in every trial. In several rounds both variances and the mass are 1; 10 epochs come
-  before the first matching and 5 before each later one.
-- *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
-  range of the inputs, and no data: at twice a site's width, which is the default, and with at most
-  as many parameters as PFNM as published took in that trial.
-- Both know how many examples of each class a site has. So does the class-weighted ensemble; the
-  uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
-- FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
-  by accuracy on the training data after one round, in every trial (MNIST: 0.1 or 0.3; on CIFAR-10
-  0.03 was the best of five rates in every setting of `results/rates.csv`).
-- D-SGD exchanges gradients and weights after every minibatch, so a round of it is hundreds of
-  communications. In its first round it is measured after 1, 2, 4, ... of them: where it reaches the
-  ensemble "after 64" it may have done so after 33. Its first few lie below the panels.
-
-Curves are means over trials, bars and bands the standard deviation; another trial is another split
-and another start. A claim holds if it does so for the means of all the settings it speaks of.
-Methods are compared on the trials that they have in common. Claims marked (ours) are not the
-paper's.
-"""

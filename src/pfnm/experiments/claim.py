@@ -1,0 +1,89 @@
+"""A claim about an experiment, whose it is, and whether the rows bear it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pfnm.core.prior import RULES
+from pfnm.experiments.rows import Row, Spread
+
+PAPER, OURS, ASKED = "paper", "ours", "asked"  # claimed there, by us, or by nobody: asked here
+MARKS = {PAPER: "", OURS: " (ours)", ASKED: " (asked)"}
+UNKNOWN = "not measured yet"
+WIDTH_CAP = RULES["published"].width_cap or 0
+SPLITS = {"even": "even split", "authors": "Dirichlet(0.5), authors' split"}
+DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said, and what was measured.
+
+    found: whether it holds in each setting that is measured; wanted: the settings it speaks of.
+    """
+
+    said: str
+    measured: str
+    found: tuple[bool, ...]
+    wanted: int
+    whose: str = PAPER
+
+    @property
+    def holds(self) -> bool | None:
+        """One setting against it is enough; for a yes, all must be there. None: too few are."""
+        if not all(self.found):
+            return False
+        return True if len(self.found) == self.wanted else None
+
+    @property
+    def verdict(self) -> str:
+        """As tables have it."""
+        return UNKNOWN if self.holds is None else "yes" if self.holds else "no"
+
+    @property
+    def named(self) -> str:
+        """The claim, and whose it is, if not the paper's."""
+        return self.said + MARKS[self.whose]
+
+
+def data_name(data: str) -> str:
+    """As figures and tables call it."""
+    return DATA.get(data, data)
+
+
+def split_name(split: str) -> str:
+    """As figures and tables call it."""
+    return SPLITS.get(split, split)
+
+
+def layers_name(depth: int) -> str:
+    """As figures and tables call it."""
+    return f"{depth} hidden layer{'s' if depth > 1 else ''}"
+
+
+def points(difference: float) -> str:
+    """A difference of accuracies in points."""
+    return f"{100 * difference:+.2f}"
+
+
+def points_shown(difference: Spread) -> str:
+    """In points, with the deviation over trials."""
+    mean, deviation, number = difference
+    text = points(mean)
+    if number > 1:
+        text += f" ± {100 * deviation:.2f}"
+    return f"{text} points, {number} trial{'s' if number > 1 else ''}"
+
+
+def listed(*texts: str) -> str:
+    """Those that say something."""
+    return "; ".join(filter(None, texts))
+
+
+def at_the_cap(rows: Sequence[Row]) -> str:
+    """How many networks have as many units in a layer as the published rules allow."""
+    at = sum(max(map(int, row["widths"].split())) >= WIDTH_CAP for row in rows if row["widths"])
+    if not rows:
+        return ""
+    return f"{at} of {len(rows)} networks at the published rules' limit of {WIDTH_CAP} units"

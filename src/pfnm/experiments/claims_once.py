@@ -1,0 +1,185 @@
+"""Claims about one round: against the number of sites, and of hidden layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pfnm.experiments.claim import (
+    ASKED,
+    OURS,
+    PAPER,
+    Claim,
+    at_the_cap,
+    data_name,
+    layers_name,
+    listed,
+    points,
+    points_shown,
+    split_name,
+)
+from pfnm.experiments.definition import Experiment
+from pfnm.experiments.rows import Row, Spread, fits, means, spread
+from pfnm.experiments.trials import SAME_SIZE
+
+NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
+NEAR_SAID = f"at most {100 * NEAR:g} point below"
+Differences = dict[tuple[str, int], Spread]
+"""By split and by what is varied: a difference of accuracies, taken trial by trial."""
+
+
+def varied_in(experiment: Experiment) -> tuple[str, Sequence[int]]:
+    """What is varied, and its values."""
+    if len(experiment.sites) > 1:
+        return "sites", experiment.sites
+    return "depth", experiment.depths
+
+
+def differences(experiment: Experiment, rows: Sequence[Row], one: str, other: str) -> Differences:
+    """Accuracy of one method minus another's, wherever both are measured."""
+    varied, values = varied_in(experiment)
+    found: Differences = {}
+    for split in experiment.splits:
+        for value in values:
+            each: list[dict[int, float]] = [
+                {
+                    row["trial"]: row["accuracy"]
+                    for row in rows
+                    if fits(row, {"method": method, "split": split, varied: value})
+                    and row["accuracy"] is not None
+                }
+                for method in (one, other)
+            ]
+            both = sorted({*each[0]} & {*each[1]})
+            if both:
+                found[split, value] = spread([each[0][t] - each[1][t] for t in both])
+    return found
+
+
+def of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
+    """The paper's, then of the size, then of the joint method."""
+    said = "at every number of sites"
+    for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
+        claim = f"{data_name(data)}: PFNM is above {name} {said}."
+        yield _compared(experiment, rows, claim, "pfnm", other)
+    yield _compared(
+        experiment,
+        rows,
+        f"{data_name(data)}: PFNM is near the uniform ensemble ({NEAR_SAID}) or above it, {said}.",
+        *("pfnm", "ensemble"),
+        least=-NEAR,
+        whose=PAPER if data == "mnist" else ASKED,
+    )
+    yield _of_kmeans(experiment, data, rows)
+    yield _of_size(experiment, data, rows)
+    yield from _of_ours(experiment, data, rows, said)
+
+
+def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
+    """PFNM beside its baselines, then the joint method."""
+    said = "at every depth"
+    for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
+        claim = f"{data_name(data)}: PFNM is above {name} {said}."
+        yield _compared(experiment, rows, claim, "pfnm", other, whose=ASKED)
+    yield from _of_ours(experiment, data, rows, said)
+    yield _compared(
+        experiment,
+        rows,
+        f"{data_name(data)}: the joint method with its default width is near the class-weighted "
+        f"ensemble, which knows as much ({NEAR_SAID}), or above it, {said}.",
+        *("joint", "weighted"),
+        least=-NEAR,
+        whose=OURS,
+    )
+
+
+def _compared(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    said: str,
+    one: str,
+    other: str,
+    *,
+    least: float = 0.0,
+    whose: str = PAPER,
+    more: str = "",
+) -> Claim:
+    """In how many settings one is above the other (or at least so near), and where it is worst."""
+    found = differences(experiment, rows, one, other)
+    varied, values = varied_in(experiment)
+    wanted = len(experiment.splits) * len(values)
+    if not found:
+        return Claim(said, "", (), wanted, whose)
+    worst, best = (f(found, key=lambda key: found[key][0]) for f in (min, max))
+
+    def told(key: tuple[str, int]) -> str:
+        place = layers_name(key[1]) if varied == "depth" else f"{key[1]} sites"
+        return f"{points_shown(found[key])} ({place}, {split_name(key[0])})"
+
+    good = tuple(mean > least for mean, *_ in found.values())
+    text = f"in {sum(good)} of {len(found)} settings; from {told(worst)} to {told(best)}"
+    return Claim(said, listed(text, more), good, wanted, whose)
+
+
+def _of_kmeans(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
+    lead = differences(experiment, rows, "pfnm", "kmeans")
+    even, uneven = (
+        [mean for (split, _), (mean, *_) in lead.items() if (split == "even") is is_even]
+        for is_even in (True, False)
+    )
+    text, found = "", [value > 0 for value in uneven]
+    if even and uneven:
+        leads = [sum(found) / len(found) for found in (even, uneven)]
+        text = (
+            f"PFNM's lead, averaged over the numbers of sites: {points(leads[0])} points on "
+            f"even splits, {points(leads[1])} on Dirichlet splits (there from "
+            f"{points(min(uneven))} to {points(max(uneven))})"
+        )
+        if len(lead) == len(experiment.splits) * len(experiment.sites):
+            found.append(leads[1] > leads[0])
+    uneven_splits = [split for split in experiment.splits if split != "even"]
+    return Claim(
+        f"{data_name(data)}: k-means falls behind PFNM on Dirichlet splits (at every number of "
+        "sites, and further than on even ones).",
+        text,
+        tuple(found),
+        len(uneven_splits) * len(experiment.sites) + 1,
+    )
+
+
+def _of_size(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
+    ends = experiment.sites[0], experiment.sites[-1]
+    texts, smaller = [], []
+    for split in experiment.splits:
+        one, two = (
+            means(rows, "log_ratio", split=split, sites=sites, method="pfnm")[0] for sites in ends
+        )
+        if not math.isnan(one + two):
+            texts.append(f"{split_name(split)}: log ratio {one:.2f} to {two:.2f}")
+            smaller.append(two < one)
+    return Claim(
+        f"{data_name(data)}: the more sites, the smaller the global network beside all of theirs "
+        f"({ends[1]} sites against {ends[0]}).",
+        listed(*texts, at_the_cap([row for row in rows if row["method"] == "pfnm"])),
+        tuple(smaller),
+        len(experiment.splits),
+        ASKED,
+    )
+
+
+def _of_ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -> Iterator[Claim]:
+    """The joint method, which sees no data, against what has a variance chosen on the data."""
+    for method, size in (
+        (SAME_SIZE, "with at most as many parameters"),
+        ("joint", "with its default width"),
+    ):
+        sizes = [means(rows, "parameters", method=own)[0] for own in (method, "pfnm")]
+        yield _compared(
+            experiment,
+            rows,
+            f"{data_name(data)}: the joint method {size} is above top-down matching (PFNM as "
+            f"published) {where}.",
+            *(method, "pfnm"),
+            whose=OURS,
+            more=f"parameters on average {sizes[0]:,.0f} against {sizes[1]:,.0f}",
+        )

@@ -1,0 +1,97 @@
+"""The measurements of an experiment: a row each, in one CSV file; means over trials."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pfnm.core.errors import PFNMError
+from pfnm.formats import told
+from pfnm.formats.files import write_whole
+
+ROWS = "rows.csv"
+# What they mean stands in docs/lab.md.
+TEXTS = ("data", "split", "method", "widths")
+WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "parameters", "left_out")
+SETTING_NUMBERS = ("epochs", "prior_variance", "site_variance", "mass", "rate")
+FOUND_NUMBERS = ("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds")
+COLUMNS = (*TEXTS, *WHOLE, *SETTING_NUMBERS, *FOUND_NUMBERS)
+TRIED = "-tried"  # after a method's name: one of the values among which one was chosen
+
+Row = dict[str, Any]
+Spread = tuple[float, float, int]
+"""Mean, standard deviation and number; what is unknown is not a number."""
+
+
+def spread(found: Sequence[float]) -> Spread:
+    """Of one measurement in several trials."""
+    mean = float(np.mean(found)) if found else math.nan
+    deviation = float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+    return mean, deviation, len(found)
+
+
+def fits(row: Row, where: Mapping[str, Any]) -> bool:
+    """Whether a row has all of these values."""
+    return all(row[name] == wanted for name, wanted in where.items())
+
+
+def means(rows: Sequence[Row], value: str, **where: Any) -> Spread:
+    """Over the trials of the rows that fit."""
+    return spread([row[value] for row in rows if row[value] is not None and fits(row, where)])
+
+
+def moments(rows: Sequence[Row], where: Mapping[str, Any]) -> list[Row]:
+    """When accuracy was taken, in order: within D-SGD's first round, and after every round."""
+    own = [row for row in rows if fits(row, where)]
+    within = sorted({row["communications"] for row in own if row["round"] is None})
+    after = sorted({row["round"] for row in own if row["round"] is not None})
+    return [{"round": None, "communications": number} for number in within] + [
+        {"round": number} for number in after
+    ]
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The measurements so far; empty cells are None."""
+    path = folder / ROWS
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="") as file:
+            return [_parsed(row) for row in csv.DictReader(file)]
+    except KeyError as error:
+        raise PFNMError(
+            f"{path}: has no column {error}, so it is of another version of pfnm; choose another "
+            "folder"
+        ) from None
+    except (ValueError, TypeError, OSError) as error:
+        raise PFNMError(f"{path}: cannot be read ({told(error)}); choose another folder") from None
+
+
+def write_rows(folder: Path, rows: Sequence[Row]) -> None:
+    """All of them, at once or not at all."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _shown(value) for name, value in row.items()})
+    write_whole(folder / ROWS, text.getvalue().encode())
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def _parsed(row: dict[str, str]) -> Row:
+    parsed: Row = {name: row[name] or None for name in TEXTS}
+    for names, kind in ((WHOLE, int), ((*SETTING_NUMBERS, *FOUND_NUMBERS), float)):
+        for name in names:
+            parsed[name] = kind(row[name]) if row[name] else None
+    return parsed
