@@ -24,8 +24,11 @@ from pfnm.federated.data import Data, load_data
 from pfnm.federated.methods import METHODS, Local, State, accuracy
 from pfnm.federated.setting import Setting, federation, paper_training
 
-RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
-CASES = ((10, 1), (25, 1), (10, 2), (25, 2), (10, 4), (10, 6))  # sites, hidden layers
+RATES = {  # beyond the last, training comes to nothing
+    "mnist": (0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0),
+    "cifar10": (0.003, 0.01, 0.03, 0.1, 0.3),
+}
+CASES = ((5, 1), (10, 1), (25, 1), (10, 2), (25, 2), (10, 4), (10, 6))  # sites, hidden layers
 CASE = ("data", "split", "sites", "depth", "rate")
 FOUND = ("train_accuracy", "accuracy")
 TABLE = Path(__file__).parents[1] / "results" / "rates.csv"
@@ -38,11 +41,11 @@ def main() -> None:
     there = {tuple(row[name] for name in CASE) for row in _rows()}
     for name in names:
         data = load_data(name)
-        for split, (sites, depth), rate in product(("even", "authors"), CASES, RATES):
+        for split, (sites, depth), rate in product(("even", "authors"), CASES, RATES[name]):
             case = (name, split, str(sites), str(depth), str(rate))
             if case not in there:
                 _append((*case, *_measured(data, name, split, sites, depth, rate)))
-    for name, rate in product(names, RATES):
+    for name, rate in [(data, rate) for data in names for rate in RATES[data]]:
         own = [row for row in _rows() if (row["data"], float(row["rate"])) == (name, rate)]
         trained, tested = (np.mean([float(row[value]) for row in own]) for value in FOUND)
         print(f"{name:8} {rate:<6g} training {trained:.4f}  test {tested:.4f}")

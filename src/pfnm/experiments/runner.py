@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -149,6 +150,8 @@ def check_rows(
 def _conditions(experiment: Experiment) -> dict[str, Any]:
     """What rows depend on and do not say, by name; more of what they do say can be added."""
     found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in OPTIONS}
+    rates = found.pop("sgd_rates")  # each data set has its own
+    found |= {f"sgd_rates, {data}": rates[data] for data in experiment.data if data in rates}
     if experiment.kind != "rounds":
         found["methods"] = experiment.methods
     found |= {f"rounds, {split}": number for split, number in experiment.rounds.items()}
@@ -221,7 +224,9 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
     """What the jobs come to, as they end; Ray's backend gives it only when a batch has ended."""
     from joblib import Parallel
 
-    with _engine(engine, workers):
+    with _engine(engine, workers), warnings.catch_warnings():
+        # joblib replaces a worker that has grown, as it does with another data set.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         try:
             if engine != "ray":
                 yield from Parallel(workers, return_as="generator_unordered")(work)

@@ -138,7 +138,8 @@ more.
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
   by accuracy on the training data after one round, in every trial (MNIST: 0.1 or 0.3; CIFAR-10:
-  0.03; of the rates in `results/rates.csv`, 0.003 to 1, these were the best ones).
+  0.01 or 0.03, in several rounds 0.03; in no setting of `results/rates.csv`, which has smaller and
+  larger ones, another rate was the best).
 - D-SGD exchanges gradients and weights after every minibatch, so a round of it is hundreds of
   communications. In its first round it is measured after 1, 2, 4, ... of them: where it reaches the
   ensemble "after 64" it may have done so after 33. Its first few lie below the panels.
