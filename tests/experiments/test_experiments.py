@@ -16,7 +16,17 @@ from pfnm.core.errors import PFNMError
 from pfnm.experiments.claim import ASKED, OURS, PAPER
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, Job, experiment
-from pfnm.experiments.rows import COLUMNS, TRIED, Row, fits, means, read_rows, write_rows
+from pfnm.experiments.rows import (
+    COLUMNS,
+    COMPACT,
+    TRIED,
+    Row,
+    fits,
+    means,
+    read_rows,
+    with_compact,
+    write_rows,
+)
 from pfnm.experiments.runner import ENGINES, _results, run, seconds_spent
 from pfnm.federated.runs import locked
 from pfnm.formats.files import make_folder
@@ -220,6 +230,26 @@ def test_verdicts_by_hand() -> None:
     more = [{**r, "trial": 1, "accuracy": r["accuracy"] + 0.002 * (r["method"] == "pfnm")}
             for r in rows]  # fmt: skip
     assert "from +7.60 ± 0.14 points, 2 trials" in claims(own, [*rows, *more])[1].measured
+
+
+def test_a_network_larger_than_all_the_sites_is_told_from_a_compact_one() -> None:
+    own = replace(experiment("depth"), data=["mnist"], splits=["even"], depths=[2])
+    tried = [
+        row(method="pfnm" + TRIED, depth=2, parameters=size, train_accuracy=fit, accuracy=fit)
+        for size, fit in ((1500, 0.95), (1000, 0.8), (500, 0.7))
+    ]
+    others = [
+        row(method=method, depth=2, parameters=size, accuracy=value)
+        for method, size, value in (("ensemble", 1000, 0.95), ("weighted", 1000, 0.95),
+                                    ("joint", 300, 0.9), ("pfnm", 1500, 0.95))
+    ]  # fmt: skip
+    rows = [*tried, *others]
+    assert with_compact(rows) == [*rows, {**tried[1], "method": COMPACT}]
+    assert with_compact(tried) == tried  # how large the sites are is not known
+    found = claims(own, rows)
+    assert "even split: 1.50 of theirs" in found[2].measured
+    assert [claim.holds for claim in found[2:]] == [False, None, False, True, False]
+    assert found[5].measured.startswith("in 1 of 1 settings; from +10.00 points, 1 trial (2 hidden")
 
 
 def test_verdicts_on_rounds_by_hand() -> None:

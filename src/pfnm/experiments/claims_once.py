@@ -19,7 +19,7 @@ from pfnm.experiments.claim import (
     split_name,
 )
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, Spread, fits, means, spread
+from pfnm.experiments.rows import COMPACT, Row, Spread, fits, means, spread, with_compact
 from pfnm.experiments.trials import SAME_SIZE
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
@@ -78,10 +78,21 @@ def of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
 def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     """PFNM beside its baselines, then the joint method."""
     said = "at every depth"
+    rows = with_compact(rows)
     for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
         claim = f"{data_name(data)}: PFNM is above {name} {said}."
         yield _compared(experiment, rows, claim, "pfnm", other, whose=ASKED)
+    yield _of_parameters(experiment, data, rows)
     yield from _of_ours(experiment, data, rows, said)
+    yield _compared(
+        experiment,
+        rows,
+        f"{data_name(data)}: the joint method with its default width is above top-down matching "
+        f"with at most as many parameters as all the sites' networks together {said}.",
+        *("joint", COMPACT),
+        whose=OURS,
+        more=_sizes(rows, "joint", COMPACT),
+    )
     yield _compared(
         experiment,
         rows,
@@ -167,13 +178,36 @@ def _of_size(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
     )
 
 
+def _of_parameters(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
+    texts, smaller = [], []
+    for split in experiment.splits:
+        shares = []
+        for depth in experiment.depths:
+            one, all_of_them = (
+                means(rows, "parameters", split=split, depth=depth, method=method)[0]
+                for method in ("pfnm", "ensemble")
+            )
+            if not math.isnan(one + all_of_them):
+                shares.append(one / all_of_them)
+        if shares:
+            texts.append(f"{split_name(split)}: {', '.join(f'{s:.2f}' for s in shares)} of theirs")
+        smaller += [share < 1 for share in shares]
+    return Claim(
+        f"{data_name(data)}: PFNM's network has fewer parameters than all the sites' together at "
+        "every depth.",
+        listed(*texts),
+        tuple(smaller),
+        len(experiment.splits) * len(experiment.depths),
+        ASKED,
+    )
+
+
 def _of_ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -> Iterator[Claim]:
     """The joint method, which sees no data, against what has a variance chosen on the data."""
     for method, size in (
         (SAME_SIZE, "with at most as many parameters"),
         ("joint", "with its default width"),
     ):
-        sizes = [means(rows, "parameters", method=own)[0] for own in (method, "pfnm")]
         yield _compared(
             experiment,
             rows,
@@ -181,5 +215,10 @@ def _of_ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str)
             f"published) {where}.",
             *(method, "pfnm"),
             whose=OURS,
-            more=f"parameters on average {sizes[0]:,.0f} against {sizes[1]:,.0f}",
+            more=_sizes(rows, method, "pfnm"),
         )
+
+
+def _sizes(rows: Sequence[Row], one: str, other: str) -> str:
+    sizes = [means(rows, "parameters", method=method)[0] for method in (one, other)]
+    return f"parameters on average {sizes[0]:,.0f} against {sizes[1]:,.0f}"

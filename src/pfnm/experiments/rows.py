@@ -22,6 +22,7 @@ WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "paramet
 SETTING_NUMBERS = ("epochs", "prior_variance", "site_variance", "mass", "rate")
 FOUND_NUMBERS = ("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds")
 COLUMNS = (*TEXTS, *WHOLE, *SETTING_NUMBERS, *FOUND_NUMBERS)
+COMPACT = "pfnm-compact"  # PFNM no larger than the sites' networks together: from rows of others
 TRIED = "-tried"  # after a method's name: one of the values among which one was chosen
 
 Row = dict[str, Any]
@@ -44,6 +45,29 @@ def fits(row: Row, where: Mapping[str, Any]) -> bool:
 def means(rows: Sequence[Row], value: str, **where: Any) -> Spread:
     """Over the trials of the rows that fit."""
     return spread([row[value] for row in rows if row[value] is not None and fits(row, where)])
+
+
+def with_compact(rows: Sequence[Row]) -> list[Row]:
+    """And, of every job of one round, PFNM chosen among networks no larger than all the sites'.
+
+    As PFNM itself is chosen, by accuracy on the training data, among the same that were tried.
+    """
+    names = ("data", "split", "sites", "depth", "trial")
+    jobs: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        jobs.setdefault(tuple(row[name] for name in names), []).append(row)
+    found = []
+    for own in jobs.values():
+        limits = [row["parameters"] for row in own if row["method"] == "ensemble"]
+        small = [
+            row
+            for row in own
+            if row["method"] == "pfnm" + TRIED and limits and row["parameters"] <= limits[0]
+        ]
+        if small:
+            best = max(small, key=lambda row: row["train_accuracy"])
+            found.append({**best, "method": COMPACT})
+    return [*rows, *found]
 
 
 def moments(rows: Sequence[Row], where: Mapping[str, Any]) -> list[Row]:
