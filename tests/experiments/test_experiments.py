@@ -192,8 +192,8 @@ def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
             assert all(path.exists() for path in draw(own, rows, tmp_path))
             assert all(claim.holds is not True for claim in claims(own, rows))
     assert "| digits: PFNM is above FedAvg at every number of sites. (asked) |" in page
-    assert "more that were asked here" in page
-    assert "of our own, about the joint method" in page
+    assert "further statements that were tested" in page
+    assert "statements about the joint method" in page
     assert "each in a row `pfnm-tried`" in page
 
 

@@ -16,8 +16,8 @@ from pfnm.report.experiments import figure_names
 
 TALLIES = {  # whose claims, as the page counts them
     PAPER: "Of the paper's {} claims {} hold",
-    OURS: "Of {} claims of our own, about the joint method, {} hold",
-    ASKED: "Of {} more that were asked here {} hold",
+    OURS: "Of {} statements about the joint method {} hold in every setting",
+    ASKED: "Of {} further statements that were tested {} hold in every setting",
 }
 CHOSEN = {  # a method and what is chosen for it on the training data
     "pfnm": ("site_variance", "PFNM's sigma^2"),
@@ -68,7 +68,7 @@ def _tally(said: str, own: Sequence[Claim]) -> list[str]:
     unknown = verdicts.count(UNKNOWN)
     more = f" ({unknown} not measured yet)" if unknown else ""
     failing = [
-        f"- {claim.said} It does in {sum(claim.found)} of {claim.wanted} settings."
+        f"- {claim.said} True in {sum(claim.found)} of {claim.wanted} settings."
         for claim in own
         if claim.holds is False
     ]
@@ -150,6 +150,6 @@ more.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of.
-Methods are compared on the trials that they have in common. Claims marked (ours) are about the
-joint method; those marked (asked) are nobody's, but a fair reader would want to know.
+Methods are compared on the trials that they have in common. What is marked (ours) is about the
+joint method; what is marked (asked) nobody claims, but a reader would want to know.
 """
