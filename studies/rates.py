@@ -24,7 +24,7 @@ from pfnm.federated.data import Data, load_data
 from pfnm.federated.methods import METHODS, Local, State, accuracy
 from pfnm.federated.setting import Setting, federation, paper_training
 
-RATES = {  # beyond the last, training comes to nothing
+RATES = {  # at the last, training comes to little or nothing
     "mnist": (0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0),
     "cifar10": (0.003, 0.01, 0.03, 0.1, 0.3),
 }
@@ -45,10 +45,11 @@ def main() -> None:
             case = (name, split, str(sites), str(depth), str(rate))
             if case not in there:
                 _append((*case, *_measured(data, name, split, sites, depth, rate)))
-    for name, rate in [(data, rate) for data in names for rate in RATES[data]]:
-        own = [row for row in _rows() if (row["data"], float(row["rate"])) == (name, rate)]
-        trained, tested = (np.mean([float(row[value]) for row in own]) for value in FOUND)
-        print(f"{name:8} {rate:<6g} training {trained:.4f}  test {tested:.4f}")
+    for name in names:
+        for rate in RATES[name]:
+            own = [row for row in _rows() if (row["data"], float(row["rate"])) == (name, rate)]
+            trained, tested = (np.mean([float(row[value]) for row in own]) for value in FOUND)
+            print(f"{name:8} {rate:<6g} training {trained:.4f}  test {tested:.4f}")
 
 
 def _measured(

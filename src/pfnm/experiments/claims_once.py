@@ -140,7 +140,7 @@ def _of_kmeans(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
     )
     text, found = "", [value > 0 for value in uneven]
     if even and uneven:
-        leads = [sum(found) / len(found) for found in (even, uneven)]
+        leads = [sum(some) / len(some) for some in (even, uneven)]
         text = (
             f"PFNM's lead, averaged over the numbers of sites: {points(leads[0])} points on "
             f"even splits, {points(leads[1])} on Dirichlet splits (there from "

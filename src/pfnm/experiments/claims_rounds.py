@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pfnm.experiments.claim import ASKED, OURS, PAPER, Claim, data_name, layers_name, split_name
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, fits, means, moments, spread
+from pfnm.experiments.rows import Row, fits, means, moments
 
 RIVALS = {"fedavg": "FedAvg", "dsgd": "D-SGD"}
 COUNTED = {  # against what, in which words, and how its numbers are written
@@ -84,10 +84,7 @@ def _needed(rows: Sequence[Row], methods: Iterable[str]) -> Needed:
         for moment in moments(rows, {"method": method}):
             at = {"method": method, **moment}
             if means(rows, "accuracy", **at)[0] >= goal:
-                found[method] = {
-                    against: spread([r[against] for r in rows if fits(r, at)])[0]
-                    for against in COUNTED
-                }
+                found[method] = {against: means(rows, against, **at)[0] for against in COUNTED}
                 break
     return found
 

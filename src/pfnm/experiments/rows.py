@@ -19,9 +19,11 @@ ROWS = "rows.csv"
 # What they mean stands in docs/lab.md.
 TEXTS = ("data", "split", "method", "widths")
 WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "parameters", "left_out")
-SETTING_NUMBERS = ("epochs", "prior_variance", "site_variance", "mass", "rate")
-FOUND_NUMBERS = ("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds")
-COLUMNS = (*TEXTS, *WHOLE, *SETTING_NUMBERS, *FOUND_NUMBERS)
+VALUES = ("epochs", "prior_variance", "site_variance", "mass", "rate")
+RESULTS = ("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds")
+NUMBERS = (*VALUES, *RESULTS)
+COLUMNS = (*TEXTS, *WHOLE, *NUMBERS)
+JOB = ("data", "split", "sites", "depth", "trial")  # what tells one job from another
 COMPACT = "pfnm-compact"  # PFNM no larger than the sites' networks together: from rows of others
 TRIED = "-tried"  # after a method's name: one of the values among which one was chosen
 
@@ -47,17 +49,21 @@ def means(rows: Sequence[Row], value: str, **where: Any) -> Spread:
     return spread([row[value] for row in rows if row[value] is not None and fits(row, where)])
 
 
+def by_job(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each job together."""
+    jobs: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        jobs.setdefault(tuple(row[name] for name in JOB), []).append(row)
+    return list(jobs.values())
+
+
 def with_compact(rows: Sequence[Row]) -> list[Row]:
     """And, of every job of one round, PFNM chosen among networks no larger than all the sites'.
 
     As PFNM itself is chosen, by accuracy on the training data, among the same that were tried.
     """
-    names = ("data", "split", "sites", "depth", "trial")
-    jobs: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        jobs.setdefault(tuple(row[name] for name in names), []).append(row)
     found = []
-    for own in jobs.values():
+    for own in by_job(rows):
         limits = [row["parameters"] for row in own if row["method"] == "ensemble"]
         small = [
             row
@@ -115,7 +121,7 @@ def _shown(value: Any) -> str:
 
 def _parsed(row: dict[str, str]) -> Row:
     parsed: Row = {name: row[name] or None for name in TEXTS}
-    for names, kind in ((WHOLE, int), ((*SETTING_NUMBERS, *FOUND_NUMBERS), float)):
+    for names, kind in ((WHOLE, int), (NUMBERS, float)):
         for name in names:
             parsed[name] = kind(row[name]) if row[name] else None
     return parsed

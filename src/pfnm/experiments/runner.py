@@ -22,7 +22,7 @@ from typing import Any
 
 from pfnm.core.errors import PFNMError
 from pfnm.experiments.definition import OPTIONS, Experiment, Job
-from pfnm.experiments.rows import COLUMNS, TRIED, Row, read_rows, write_rows
+from pfnm.experiments.rows import COLUMNS, JOB, TRIED, Row, read_rows, write_rows
 from pfnm.experiments.trials import run_job, setting_of
 from pfnm.federated.data import load_data
 from pfnm.federated.runs import locked, sha256, versions
@@ -220,6 +220,13 @@ def _engine(name: str, workers: int) -> Iterator[None]:
         leave()
 
 
+def _lost(engine: str) -> tuple[type[Exception], ...]:
+    """What is raised when a worker is gone."""
+    if engine != "ray":
+        return (RuntimeError,)
+    return RuntimeError, import_module("ray.exceptions").RayError
+
+
 def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Row] | str]:
     """What the jobs come to, as they end; Ray's backend gives it only when a batch has ended."""
     from joblib import Parallel
@@ -234,7 +241,7 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
             with Parallel(workers) as parallel:  # which keeps its processes from batch to batch
                 for first in range(0, len(work), workers):
                     yield from parallel(work[first : first + workers])
-        except RuntimeError as error:  # a job's own errors are among its results
+        except _lost(engine) as error:  # a job's own errors are among its results
             raise PFNMError(
                 f"a worker ended before its job did, for want of memory perhaps ({told(error)}); "
                 "use fewer --jobs, and run it again to go on"
@@ -242,7 +249,7 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
 
 
 def _key(row: Row, kind: str) -> tuple[str, ...]:
-    own = tuple(str(row[name]) for name in ("data", "split", "sites", "depth", "trial"))
+    own = tuple(str(row[name]) for name in JOB)
     return own + ((row["method"].removesuffix(TRIED),) if kind == "rounds" else ())
 
 

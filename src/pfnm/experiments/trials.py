@@ -15,7 +15,7 @@ from pfnm.core.mlp import forward
 from pfnm.core.network import Network
 from pfnm.core.prior import Prior
 from pfnm.experiments.definition import Job
-from pfnm.experiments.rows import TRIED, Row
+from pfnm.experiments.rows import JOB, TRIED, Row
 from pfnm.federated.data import Data, load_data
 from pfnm.federated.methods import (
     METHODS,
@@ -52,7 +52,7 @@ def run_job(job: Job, data_dir: Path | None) -> list[Row]:
             found = list(KINDS[job.kind](job, _federation(job, data_dir)))
     finally:
         torch.set_num_threads(threads)
-    own = {name: getattr(job, name) for name in ("data", "split", "sites", "depth", "trial")}
+    own = {name: getattr(job, name) for name in JOB}
     seconds = time.perf_counter() - begin
     return [{**own, **row, "job_seconds": seconds / len(found)} for row in found]
 

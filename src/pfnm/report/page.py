@@ -6,19 +6,20 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfnm.experiments.claim import ASKED, OURS, PAPER, UNKNOWN, Claim
+from pfnm.experiments.claim import ASKED, OURS, PAPER, UNKNOWN, Claim, data_name
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import TRIED, Row, read_rows
+from pfnm.experiments.rows import TRIED, Row, by_job, read_rows
 from pfnm.experiments.runner import seconds_spent
 from pfnm.formats.files import write_whole
 from pfnm.report.experiments import figure_names
 
 TALLIES = {  # whose claims, as the page counts them
-    PAPER: "Of the paper's {} claims {} hold",
-    OURS: "Of {} statements about the joint method {} hold in every setting",
-    ASKED: "Of {} further statements that were tested {} hold in every setting",
+    PAPER: "Claims of the paper that hold: {} of {}",
+    OURS: "Statements about the joint method that hold in every setting: {} of {}",
+    ASKED: "Further statements that hold in every setting: {} of {}",
 }
+LEAST_GRID = 3  # values: of two, one is always at an end
 CHOSEN = {  # a method and what is chosen for it on the training data
     "pfnm": ("site_variance", "PFNM's sigma^2"),
     "fedavg": ("rate", "FedAvg's rate"),
@@ -40,15 +41,14 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
             place = os.path.relpath(path, page.parent)
             lines += [f"![{experiment.title}]({Path(place).as_posix()})", ""]
         own = claims(experiment, rows)
-        lines += ["| claim | measured | holds |", "|---|---|---|"]
-        for claim in own:
-            lines.append(f"| {claim.named} | {claim.measured} | {claim.verdict} |")
+        lines += ["| claim | measured | holds |", "|---|---|---|"] if own else []
+        lines += [f"| {claim.named} | {claim.measured} | {claim.verdict} |" for claim in own]
         work = sum(row["job_seconds"] or 0.0 for row in rows)
         lines += [
             "",
             f"{len(rows)} rows in `{experiment.name}/rows.csv`; "
             f"{_duration(seconds_spent(folder))} on the clock, {_duration(work)} of work in one "
-            "thread." + "".join(_at_the_edge(experiment, rows, method) for method in CHOSEN),
+            "thread." + "".join(_choices(rows, method) for method in CHOSEN),
             "",
         ]
         found += own
@@ -64,44 +64,48 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
 
 def _tally(said: str, own: Sequence[Claim]) -> list[str]:
     """How many claims hold, and which do not."""
+    if not own:
+        return []
     verdicts = [claim.verdict for claim in own]
     unknown = verdicts.count(UNKNOWN)
     more = f" ({unknown} not measured yet)" if unknown else ""
     failing = [
-        f"- {claim.said} True in {sum(claim.found)} of {claim.wanted} settings."
+        f"- {claim.said} True in {sum(claim.found)} of {len(claim.found)} settings."
         for claim in own
         if claim.holds is False
     ]
     ending = "; these do not:" if failing else "."
-    return [said.format(len(own), verdicts.count("yes")) + more + ending, "", *failing, ""]
+    return [said.format(verdicts.count("yes"), len(own)) + more + ending, "", *failing, ""]
 
 
-def _at_the_edge(experiment: Experiment, rows: Sequence[Row], method: str) -> str:
-    """How often what was chosen is the least or the largest that was tried, and what that gains."""
+def _choices(rows: Sequence[Row], method: str) -> str:
+    """From what was chosen, and how often it is an end of the grid and better for it."""
     name, said = CHOSEN[method]
-    keys = ("data", "split", "sites", "depth", "trial")
-    tried: dict[tuple[str, ...], dict[float, float]] = {}
-    for row in rows:
-        if row["method"] == method + TRIED:
-            own = tried.setdefault(tuple(str(row[key]) for key in keys), {})
-            own[row[name]] = row["train_accuracy"]
-    several = [own for own in tried.values() if len(own) > 1]
-    gains = []
-    for own in several:
-        values, best = sorted(own), max(own, key=lambda value: own[value])
+    grids: dict[str, set[float]] = {}
+    gains, several = [], 0
+    for job in by_job([row for row in rows if row["method"] == method + TRIED]):
+        found = {row[name]: row["train_accuracy"] for row in job}
+        grids.setdefault(data_name(job[0]["data"]), set()).update(found)
+        values, best = sorted(found), max(found, key=lambda value: found[value])
+        if len(values) < LEAST_GRID:
+            continue
+        several += 1
         for end, inner in ((values[0], values[1]), (values[-1], values[-2])):
-            if best == end:
-                gains.append(own[end] - own[inner])
-    if not several:
+            if best == end and found[end] > found[inner]:
+                gains.append(found[end] - found[inner])
+    if not grids:
         return ""
-    values = sorted({value for own in several for value in own})
-    grid = ", ".join(f"{value:g}" for value in values)
+    given = {
+        data: ", ".join(f"{value:g}" for value in sorted(grid)) for data, grid in grids.items()
+    }
+    if len({*given.values()}) == 1:
+        given = {"": next(iter(given.values()))}
+    grid = "; ".join(f"{data} {values}".strip() for data, values in given.items())
     text = f"{said} was chosen from {grid} (each in a row `{method}{TRIED}`)"
     if gains:
         text += (
-            f"; in {len(gains)} of {len(several)} choices it lies at an end of that grid, where it "
-            f"is at most {100 * max(gains):.1f} points better on the training data than its "
-            "neighbour"
+            f"; in {len(gains)} of {several} choices it lies at an end of that grid and is better "
+            f"on the training data than its neighbour, by {100 * max(gains):.1f} points at most"
         )
     return f" {text}."
 
@@ -129,15 +133,15 @@ more.
   round it has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the
   training data, in every trial. In several rounds both variances and the mass are 1; 10 epochs come
   before the first matching and 5 before each later one.
-- With a small sigma^2 top-down matching merges little: of deep networks with ten sites it makes one
-  with 700 units in every layer, which is larger than the ten together. *PFNM, at most the sites'
-  parameters* is chosen in the same way among those that are not.
+- With a small sigma^2 top-down matching merges little, and of deep networks it may make one with
+  more parameters than all of them together. *PFNM, at most the sites' parameters* is chosen in the
+  same way among those with fewer.
 - *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
   range of the inputs, and no data: at twice a site's width, which is the default, and with at most
   as many parameters as PFNM as published took in that trial. Its constants were chosen on MNIST,
   ten sites of one to six layers, by test accuracy (docs/deep.md): other splits and networks than
   these, but the same pictures, so that what it does on CIFAR-10 is the harder test.
-- Both know how many examples of each class a site has. So does the class-weighted ensemble; the
+- PFNM, ours and the class-weighted ensemble know how many examples of each class a site has; the
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
   by accuracy on the training data after one round, in every trial (MNIST: 0.1 or 0.3; CIFAR-10:
@@ -151,5 +155,5 @@ more.
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of.
 Methods are compared on the trials that they have in common. What is marked (ours) is about the
-joint method; what is marked (asked) nobody claims, but a reader would want to know.
+joint method; what is marked (asked) is what a reader would want to know besides.
 """
