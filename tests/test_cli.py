@@ -156,13 +156,20 @@ def test_bad_input_is_one_line_and_status_2_and_nothing_is_written(
     assert {path: path.read_bytes() for path in bad_files.iterdir()} == before
 
 
+# A shell lets what it runs in the background ignore interrupts, and so would its children.
+FOREGROUND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from pfnm.cli import main; main()"
+)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_leaves_nothing(
     number: int, status: int, site_files: list[Path], tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "counts.fifo")
     before = sorted(tmp_path.iterdir())
-    command = [sys.executable, "-c", "from pfnm.cli import main; main()", "fuse"]
+    command = [sys.executable, "-c", FOREGROUND, "fuse"]
     options = [*site_files, "-o", tmp_path / "out.npz", "--class-counts", tmp_path / "counts.fifo"]
     process = subprocess.Popen([*command, *map(str, options)], stderr=subprocess.PIPE)
     # Opening succeeds once the run has come to read its class counts, for which it then waits.
@@ -269,7 +276,7 @@ def test_standard_output_that_fails(option: str, site_files: list[Path]) -> None
 
 def test_an_interrupt_is_one_line(site_files: list[Path], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "labels.fifo")
-    command = [sys.executable, "-c", "from pfnm.cli import main; main()", "inspect"]
+    command = [sys.executable, "-c", FOREGROUND, "inspect"]
     options = map(str, [site_files[0], "--labels", tmp_path / "labels.fifo"])
     process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     with (tmp_path / "labels.fifo").open("w"):
