@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 from pfnm.core.errors import PFNMError
+from pfnm.experiments.rows import JOB
 from pfnm.federated.partition import PARTITIONS
 
 OPTIONS = ("heat_sites", "prior_variances", "masses", "site_variances", "sgd_rates")
@@ -32,8 +33,8 @@ class Job:
     @property
     def key(self) -> tuple[str, ...]:
         """What tells it from the other jobs of its experiment, as its rows say it."""
-        own = (self.data, self.split, self.sites, self.depth, self.trial)
-        return tuple(map(str, own)) + (self.methods if self.kind == "rounds" else ())
+        own = tuple(str(getattr(self, name)) for name in JOB)
+        return own + (self.methods if self.kind == "rounds" else ())
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,8 @@ more.
 - *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
   range of the inputs, and no data: at twice a site's width, which is the default, and with at most
   as many parameters as PFNM as published took in that trial. Its constants were chosen on MNIST,
-  ten sites of one to six layers, by test accuracy (docs/deep.md): other splits and networks than
-  these, but the same pictures, so that what it does on CIFAR-10 is the harder test.
+  ten sites of one to six layers, by test accuracy (docs/deep.md), so on the same pictures as here:
+  what it does on CIFAR-10 is the harder test.
 - PFNM, ours and the class-weighted ensemble know how many examples of each class a site has; the
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
