@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import random_network, renamed
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
@@ -50,12 +50,19 @@ def federations(draw: st.DrawFn) -> tuple[list[Network], np.ndarray | None, Prio
     return networks, counts, Prior(prior_variance=2.0, site_variance=0.5, rules=rules)
 
 
+# The top units do not merge, so the units below share no coordinate: all pairs are equally good.
+TIED = [random_network(seed, (3, 1, 3, 1, 2), biases=False, name=f"site{seed}") for seed in (0, 1)]
+
+
 @given(federations())
+@example((TIED, None, Prior(prior_variance=2.0, site_variance=0.5)))
 @QUICK
 def test_renaming_units_changes_no_prediction(
     federation: tuple[list[Network], np.ndarray | None, Prior],
 ) -> None:
     networks, counts, prior = federation
+    # The published rules break ties by the order of units; with one layer there are none.
+    assume(prior.rules != "published" or len(networks[0].widths) == 1)
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(7, 3))
     one = fuse_networks(networks, class_counts=counts, prior=prior)

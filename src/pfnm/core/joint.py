@@ -8,18 +8,18 @@ inputs are shared by all sites; then sweeps over the groups, both sides known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pfnm.core.atoms import Assignments, group_atoms, observed_mean, part_of, with_tensors
-from pfnm.core.checks import checked_start
-from pfnm.core.errors import PFNMError, overflow_named
+from pfnm.core.atoms import Assignments, group_atoms, observed_mean, with_tensors
+from pfnm.core.errors import overflow_named
 from pfnm.core.fusion import Fusion, fusion_of
 from pfnm.core.matching import Matching, match
 from pfnm.core.mlp import ACTIVATIONS, layers
-from pfnm.core.network import OUTPUT, BoolArray, IntArray, Network, Tensor
+from pfnm.core.network import OUTPUT, BoolArray, Network, Tensor
+from pfnm.core.order import as_listed, in_order, start_in_order, unit_order
 from pfnm.core.prior import Prior
 from pfnm.core.probes import (
     CHECK_PROBES,
@@ -70,20 +70,19 @@ def fuse_joint(
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
     the same sites, from which every group then starts. within: where the probes' values lie. The
-    order in which a site lists its units does not matter: they are sorted by their norm before all
-    else, so that even ties fall the same way (of units with the very same norm the one listed first
-    comes first).
+    order in which a site lists its units does not matter: they are put in one of their own first.
     """
     orders = [unit_order(network) for network in sites.networks]
+    sites = in_order(sites, orders)
     sites = replace(
         sites,
         networks=[
-            part_of(centred(network, known), order)
-            for network, known, order in zip(sites.networks, sites.known, orders, strict=True)
+            centred(network, known)
+            for network, known in zip(sites.networks, sites.known, strict=True)
         ],
     )
     if start is not None:
-        start = _in_order(start, orders)
+        start = start_in_order(start, orders)
     match_rng, fit_rng, check_rng, order_rng = rng.spawn(4)
     to_match = probe(sites, MATCH_PROBES, match_rng, within=within)
     to_fit = probe(sites, FIT_PROBES, fit_rng, within=within)
@@ -104,27 +103,11 @@ def fuse_joint(
     fusion = fusion_of(sites, network, chosen, prior)
     return replace(
         fusion,
-        assignments={
-            group: tuple(
-                own[np.argsort(order[group])] for own, order in zip(found, orders, strict=True)
-            )
-            for group, found in fusion.assignments.items()
-        },
+        assignments=as_listed(fusion.assignments, orders),
         agreement=max(0.0, agreement(network, to_check)),
         site_agreement=max(0.0, *site_agreements(sites, to_check)),
         candidates=tuple(tried),
     )
-
-
-def unit_order(network: Network) -> dict[str, IntArray]:
-    """An order of each group's units that does not depend on how they are listed: by norm."""
-    squares = {group: np.zeros(width) for group, width in network.widths.items()}
-    for name, axes in network.graph.axes.items():
-        for dimension, axis in enumerate(axes):
-            if axis.space in squares:
-                entries = np.moveaxis(np.square(network.tensors[name], dtype=float), dimension, 0)
-                squares[axis.space] += entries.reshape(len(squares[axis.space]), -1).sum(axis=1)
-    return {group: np.argsort(values, kind="stable") for group, values in squares.items()}
 
 
 def centred(network: Network, known: BoolArray) -> Network:
@@ -141,20 +124,6 @@ def centred(network: Network, known: BoolArray) -> Network:
             rows[known] -= rows[known].mean(axis=0)
             tensors[name] = np.moveaxis(rows, 0, [a.space for a in axes].index(OUTPUT))
     return replace(network, tensors=tensors)
-
-
-def _in_order(start: Assignments, orders: Sequence[Mapping[str, IntArray]]) -> Assignments:
-    """Assignments to start from, checked, for units in another order."""
-    if set(start) != set(orders[0]):
-        raise PFNMError(
-            f"assignments to start from name the groups {', '.join(start)}, expected "
-            f"{', '.join(orders[0])}"
-        )
-    result = {}
-    for group, given in start.items():
-        found = checked_start(given, [order[group].size for order in orders])
-        result[group] = [own[order[group]] for own, order in zip(found, orders, strict=True)]
-    return result
 
 
 def joint_states(

@@ -32,6 +32,8 @@ class Rules:
     """Prior mean of biases, the output layer's included; None: that of the weights."""
     round_sweeps: int | None
     """Sweeps of each matching in a federation with rounds; None: until settled."""
+    listed_order: bool
+    """Units are taken as the sites list them, by which ties fall; else in an order of their own."""
 
 
 PAPER = Rules(
@@ -42,6 +44,7 @@ PAPER = Rules(
     width_cap=None,
     bias_prior_mean=None,
     round_sweeps=None,
+    listed_order=False,
 )
 PUBLISHED = Rules(
     name="published",
@@ -51,6 +54,7 @@ PUBLISHED = Rules(
     width_cap=700,
     bias_prior_mean=0.1,
     round_sweeps=3,
+    listed_order=True,
 )
 RECOMMENDED = Rules(
     name="recommended",
@@ -60,6 +64,7 @@ RECOMMENDED = Rules(
     width_cap=None,
     bias_prior_mean=None,
     round_sweeps=None,
+    listed_order=False,
 )
 RULES: Mapping[str, Rules] = {rules.name: rules for rules in (PAPER, PUBLISHED, RECOMMENDED)}
 
