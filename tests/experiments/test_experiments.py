@@ -337,6 +337,22 @@ def test_means_leave_out_what_was_not_measured() -> None:
     assert means(rows, "accuracy", data="cifar10")[2] == 0
 
 
+def test_the_page_says_how_many_trials_there_are_and_what_all_would_take(tmp_path: Path) -> None:
+    own = replace(experiment("sites"), splits=["even"], sites=[5])
+    make_folder(tmp_path / "sites")
+    rows = [
+        row(method=method, trial=trial, job_seconds=seconds)
+        for trial, seconds in enumerate([1800.0, 5400.0])
+        for method in ("local", "pfnm")
+    ]
+    write_rows(tmp_path / "sites", [*rows, row(data="cifar10", job_seconds=7200.0)])
+    write_page([own], tmp_path, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "Trials: MNIST 2 of 10, CIFAR-10 1 of 3. 5 rows" in page
+    # MNIST: one hour and three, so ten times two; CIFAR-10: three times two
+    assert "would be 26.0 hours of work in one thread, and with `--jobs 2` some 13.0 hours" in page
+
+
 def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:
     make_folder(tmp_path / "sites")
     tried = [("pfnm-tried", "site_variance", {0.1: 0.9, 0.3: 0.897, 1.0: 0.8}),
@@ -347,6 +363,7 @@ def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path)
     write_rows(tmp_path / "sites", rows)
     write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
+    assert "Trials: MNIST 0 to 1 of 10, CIFAR-10 0 to 1 of 3. 6 rows" in page
     assert "sigma^2 was chosen from 0.1, 0.3, 1 (each in a row `pfnm-tried`); in 1 of 1" in page
     assert "on the training data than its neighbour, by 0.3 points at most." in page
     assert "chosen from MNIST 0.1, 0.3; CIFAR-10 0.03 (each in a row `fedavg-tried`)." in page

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from pfnm.core.errors import PFNMError
-from pfnm.experiments.rows import JOB
+from pfnm.experiments.rows import JOB, TRIED, Row
 from pfnm.federated.partition import PARTITIONS
 
 OPTIONS = ("heat_sites", "prior_variances", "masses", "site_variances", "sgd_rates")
@@ -80,6 +80,11 @@ class Experiment:
     def panels(self) -> list[tuple[str, str]]:
         """Data set and split, in the paper's order."""
         return list(product(self.data, self.splits))
+
+    def key_of(self, row: Row) -> tuple[str, ...]:
+        """The key of the job that a row came from."""
+        own = tuple(str(row[name]) for name in JOB)
+        return own + ((row["method"].removesuffix(TRIED),) if self.kind == "rounds" else ())
 
     def jobs(self) -> list[Job]:
         """All of its trials, the first trial of everything first."""

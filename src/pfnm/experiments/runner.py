@@ -22,7 +22,7 @@ from typing import Any
 
 from pfnm.core.errors import PFNMError
 from pfnm.experiments.definition import OPTIONS, Experiment, Job
-from pfnm.experiments.rows import COLUMNS, JOB, TRIED, Row, read_rows, write_rows
+from pfnm.experiments.rows import COLUMNS, Row, read_rows, write_rows
 from pfnm.experiments.trials import run_job, setting_of
 from pfnm.federated.data import load_data
 from pfnm.federated.runs import locked, sha256, versions
@@ -60,7 +60,7 @@ def run(
         }
         rows, before = check_rows(experiment, folder, conditions), _record(folder)
         jobs = experiment.jobs()
-        there = {_key(row, experiment.kind) for row in rows}
+        there = {experiment.key_of(row) for row in rows}
         todo = [job for job in jobs if job.key not in there]
         if experiment.kind == "timing":
             engine, workers = "local", 1  # what is timed is here, and alone
@@ -74,7 +74,7 @@ def run(
                 failed.append(found)
                 continue
             whole = [{name: row.get(name) for name in COLUMNS} for row in found]
-            rows = _sorted([*rows, *whole], jobs, experiment.kind)
+            rows = _sorted([*rows, *whole], experiment)
             done = number - len(failed)
             this = {"jobs": done, "seconds": time.perf_counter() - begin, **circumstances}
             record = {
@@ -248,12 +248,7 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
             ) from None
 
 
-def _key(row: Row, kind: str) -> tuple[str, ...]:
-    own = tuple(str(row[name]) for name in JOB)
-    return own + ((row["method"].removesuffix(TRIED),) if kind == "rounds" else ())
-
-
-def _sorted(rows: Sequence[Row], jobs: Sequence[Job], kind: str) -> list[Row]:
+def _sorted(rows: Sequence[Row], experiment: Experiment) -> list[Row]:
     """In the order of the jobs, whichever ended first; unknown ones last."""
-    place = {job.key: number for number, job in enumerate(jobs)}
-    return sorted(rows, key=lambda row: place.get(_key(row, kind), len(place)))
+    place = {job.key: number for number, job in enumerate(experiment.jobs())}
+    return sorted(rows, key=lambda row: place.get(experiment.key_of(row), len(place)))

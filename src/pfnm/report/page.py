@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from pfnm.experiments.claim import ASKED, OURS, PAPER, UNKNOWN, Claim, data_name
 from pfnm.experiments.claims import claims
@@ -19,6 +21,7 @@ TALLIES = {  # whose claims, as the page counts them
     OURS: "Statements about the joint method that hold in every setting: {} of {}",
     ASKED: "Further statements that hold in every setting: {} of {}",
 }
+CORES = 2  # of the machine for which the time of everything is told
 LEAST_GRID = 3  # values: of two, one is always at an end
 CHOSEN = {  # a method and what is chosen for it on the training data
     "pfnm": ("site_variance", "PFNM's sigma^2"),
@@ -28,7 +31,7 @@ CHOSEN = {  # a method and what is chosen for it on the training data
 
 def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> None:
     """A page in Markdown: verdicts; of each experiment its figures, claims and time."""
-    lines, found, clock = [], [], 0.0
+    lines, found, clock, whole = [], [], 0.0, 0.0
     for experiment in experiments:
         folder = results / experiment.name
         rows = read_rows(folder)
@@ -43,17 +46,23 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         own = claims(experiment, rows)
         lines += ["| claim | measured | holds |", "|---|---|---|"] if own else []
         lines += [f"| {claim.named} | {claim.measured} | {claim.verdict} |" for claim in own]
-        work = sum(row["job_seconds"] or 0.0 for row in rows)
+        work = _work(experiment, rows)
+        spent = sum(row["job_seconds"] or 0.0 for row in rows)
         lines += [
             "",
-            f"{len(rows)} rows in `{experiment.name}/rows.csv`; "
-            f"{_duration(seconds_spent(folder))} on the clock, {_duration(work)} of work in one "
+            f"{_trials(work, experiment)}. {len(rows)} rows in `{experiment.name}/rows.csv`; "
+            f"{_duration(seconds_spent(folder))} on the clock, {_duration(spent)} of work in one "
             "thread." + "".join(_choices(rows, method) for method in CHOSEN),
             "",
         ]
         found += own
         clock += seconds_spent(folder)
-    lines.append(f"All experiments together: {_duration(clock)} on the clock.")
+        whole += _whole(work, experiment)
+    lines += [
+        f"All experiments together: {_duration(clock)} on the clock. Every trial of the "
+        f"definitions, each taking as long as those measured, would be {_duration(whole)} of work "
+        f"in one thread, and with `--jobs {CORES}` some {_duration(whole / CORES)} on the clock."
+    ]
     summary = [
         line
         for whose, said in TALLIES.items()
@@ -76,6 +85,40 @@ def _tally(said: str, own: Sequence[Claim]) -> list[str]:
     ]
     ending = "; these do not:" if failing else "."
     return [said.format(verdicts.count("yes"), len(own)) + more + ending, "", *failing, ""]
+
+
+def _trials(work: Mapping[str, Sequence[Sequence[float]]], experiment: Experiment) -> str:
+    """Of each data set how many trials were measured, and of how many."""
+    said = []
+    for data, settings in work.items():
+        counts = sorted({len(trials) for trials in settings})
+        measured = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+        said.append(f"{data_name(data)} {measured} of {experiment.trials[data]}")
+    return "Trials: " + ", ".join(said)
+
+
+def _whole(work: Mapping[str, Sequence[Sequence[float]]], experiment: Experiment) -> float:
+    """Seconds of work of all trials, those to come taking as long as those measured."""
+    return sum(
+        experiment.trials[data] * fmean(trials)
+        for data, settings in work.items()
+        for trials in settings
+        if trials
+    )
+
+
+def _work(experiment: Experiment, rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+    """By data set and setting: seconds of work of each trial that was measured."""
+    seconds: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        key = experiment.key_of(row)
+        seconds[key] = seconds.get(key, 0.0) + (row["job_seconds"] or 0.0)
+    settings: dict[str, dict[tuple[str, ...], list[float]]] = {data: {} for data in experiment.data}
+    for job in experiment.jobs():
+        trials = settings[job.data].setdefault(replace(job, trial=0).key, [])
+        if job.key in seconds:
+            trials.append(seconds[job.key])
+    return {data: list(found.values()) for data, found in settings.items()}
 
 
 def _choices(rows: Sequence[Row], method: str) -> str:
