@@ -18,13 +18,11 @@ from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, Job, experiment
 from pfnm.experiments.rows import (
     COLUMNS,
-    COMPACT,
     TRIED,
     Row,
     fits,
     means,
     read_rows,
-    with_compact,
     write_rows,
 )
 from pfnm.experiments.runner import ENGINES, _results, run, seconds_spent
@@ -117,8 +115,6 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     more = run(replace(one, sites=(2, 3), title="Another title"), tmp_path)
     assert measured(more[: len(first)]) == measured(first)
     assert len(more) == 3 * len(first)
-    with pytest.raises(PFNMError, match="rows have another methods"):
-        run(replace(one, methods=("local",)), tmp_path)
     with pytest.raises(PFNMError, match="rows have another site_variances"):
         run(replace(one, site_variances=(5.0,)), tmp_path)
     record = json.loads((tmp_path / "experiment.json").read_text())
@@ -143,6 +139,20 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PFNMError, match="no folder can be made"):
         run(one, tmp_path / "file")
+
+
+def test_methods_may_be_added(tmp_path: Path) -> None:
+    whole = replace(tiny(), sites=(3,), methods=("local", "pfnm", "pfnm-same", "joint-same"))
+    rows = run(replace(whole, methods=("local",)), tmp_path / "parts")
+    parts = run(replace(whole, methods=("local", "joint-same")), tmp_path / "parts")
+    assert len(parts) == 2 * len(rows)
+    run(whole, tmp_path / "parts")
+    run(whole, tmp_path / "whole")
+    found = read_rows(tmp_path / "parts")
+    assert measured(found) == measured(read_rows(tmp_path / "whole"))
+    equal, narrow = ([r for r in found if r["method"] == name] for name in ("local", "pfnm-same"))
+    for one, other in zip(narrow, equal, strict=True):
+        assert one["units"] <= 2 * other["units"]  # as wide as ours by default
 
 
 def test_a_job_that_fails_does_not_keep_others_from_their_results(tmp_path: Path) -> None:
@@ -233,24 +243,19 @@ def test_verdicts_by_hand() -> None:
     assert "from +7.60 ± 0.14 points, 2 trials" in claims(own, [*rows, *more])[1].measured
 
 
-def test_a_network_larger_than_all_the_sites_is_told_from_a_compact_one() -> None:
+def test_depth_is_judged_at_the_same_width_too() -> None:
     own = replace(experiment("depth"), data=["mnist"], splits=["even"], depths=[2])
-    tried = [
-        row(method="pfnm" + TRIED, depth=2, parameters=size, train_accuracy=fit, accuracy=fit)
-        for size, fit in ((1500, 0.95), (1000, 0.8), (500, 0.7))
-    ]
-    others = [
+    rows = [
         row(method=method, depth=2, parameters=size, accuracy=value)
         for method, size, value in (("ensemble", 1000, 0.95), ("weighted", 1000, 0.95),
-                                    ("joint", 300, 0.9), ("pfnm", 1500, 0.95))
+                                    ("joint", 300, 0.9), ("pfnm", 1500, 0.95),
+                                    ("pfnm-same", 250, 0.8))
     ]  # fmt: skip
-    rows = [*tried, *others]
-    assert with_compact(rows) == [*rows, {**tried[1], "method": COMPACT}]
-    assert with_compact(tried) == tried  # how large the sites are is not known
     found = claims(own, rows)
     assert "even split: 1.50 of theirs" in found[2].measured
     assert [claim.holds for claim in found[2:]] == [False, None, False, True, False]
     assert found[5].measured.startswith("in 1 of 1 settings; from +10.00 points, 1 trial (2 hidden")
+    assert found[5].measured.endswith("parameters on average 300 against 250")
 
 
 def test_verdicts_on_rounds_by_hand() -> None:

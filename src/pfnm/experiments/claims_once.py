@@ -19,8 +19,8 @@ from pfnm.experiments.claim import (
     split_name,
 )
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import COMPACT, Row, Spread, fits, means, spread, with_compact
-from pfnm.experiments.trials import SAME_SIZE
+from pfnm.experiments.rows import Row, Spread, fits, means, spread
+from pfnm.experiments.trials import SAME_SIZE, SAME_WIDTH
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
 NEAR_SAID = f"at most {100 * NEAR:g} point below"
@@ -78,7 +78,6 @@ def of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
 def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     """PFNM beside its baselines, then the joint method."""
     said = "at every depth"
-    rows = with_compact(rows)
     for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
         claim = f"{data_name(data)}: PFNM is above {name} {said}."
         yield _compared(experiment, rows, claim, "pfnm", other, whose=ASKED)
@@ -88,10 +87,10 @@ def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
         experiment,
         rows,
         f"{data_name(data)}: the joint method with its default width is above top-down matching "
-        f"with at most as many parameters as all the sites' networks together {said}.",
-        *("joint", COMPACT),
+        f"that is at most as wide {said}.",
+        *("joint", SAME_WIDTH),
         whose=OURS,
-        more=_sizes(rows, "joint", COMPACT),
+        more=_sizes(rows, "joint", SAME_WIDTH),
     )
     yield _compared(
         experiment,

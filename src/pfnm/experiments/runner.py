@@ -15,14 +15,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pfnm.core.errors import PFNMError
 from pfnm.experiments.definition import OPTIONS, Experiment, Job
-from pfnm.experiments.rows import COLUMNS, Row, read_rows, write_rows
+from pfnm.experiments.rows import COLUMNS, TRIED, Row, read_rows, write_rows
 from pfnm.experiments.trials import run_job, setting_of
 from pfnm.federated.data import load_data
 from pfnm.federated.runs import locked, sha256, versions
@@ -60,8 +60,7 @@ def run(
         }
         rows, before = check_rows(experiment, folder, conditions), _record(folder)
         jobs = experiment.jobs()
-        there = {experiment.key_of(row) for row in rows}
-        todo = [job for job in jobs if job.key not in there]
+        todo = _todo(experiment, rows)
         if experiment.kind == "timing":
             engine, workers = "local", 1  # what is timed is here, and alone
         if on_job is not None:
@@ -152,8 +151,6 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
     found = {"kind": experiment.kind} | {name: getattr(experiment, name) for name in OPTIONS}
     rates = found.pop("sgd_rates")  # each data set has its own
     found |= {f"sgd_rates, {data}": rates[data] for data in experiment.data if data in rates}
-    if experiment.kind != "rounds":
-        found["methods"] = experiment.methods
     found |= {f"rounds, {split}": number for split, number in experiment.rounds.items()}
     for job in experiment.jobs():
         own = asdict(setting_of(job))
@@ -248,7 +245,29 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
             ) from None
 
 
+def _todo(experiment: Experiment, rows: Sequence[Row]) -> list[Job]:
+    """Jobs without rows; where methods have been added since, the job with these alone."""
+    there: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        there.setdefault(experiment.key_of(row), set()).add(row["method"])
+    todo = []
+    for job in experiment.jobs():
+        found = there.get(job.key)
+        if found is None:
+            todo.append(job)
+        elif job.kind == "once" and not found.issuperset(job.methods):
+            missing = tuple(method for method in job.methods if method not in found)
+            todo.append(replace(job, methods=missing))
+    return todo
+
+
 def _sorted(rows: Sequence[Row], experiment: Experiment) -> list[Row]:
-    """In the order of the jobs, whichever ended first; unknown ones last."""
-    place = {job.key: number for number, job in enumerate(experiment.jobs())}
-    return sorted(rows, key=lambda row: place.get(experiment.key_of(row), len(place)))
+    """In the order of the jobs and their methods, whichever ended first; unknown ones last."""
+    jobs = {job.key: number for number, job in enumerate(experiment.jobs())}
+    methods = {method: number for number, method in enumerate(experiment.methods)}
+
+    def place(row: Row) -> tuple[int, int]:
+        job = jobs.get(experiment.key_of(row), len(jobs))
+        return job, methods.get(row["method"].removesuffix(TRIED), len(methods))
+
+    return sorted(rows, key=place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,7 @@ PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
 SAME_SIZE = "joint-same"  # the joint method with as many parameters as PFNM as published took
+SAME_WIDTH = "pfnm-same"  # PFNM at most as wide as the joint method is by default
 NONE = Local({}, {})
 STARTED_TOGETHER = ("fedavg", "dsgd")  # methods that do not begin with the sites' own networks
 
@@ -83,26 +84,40 @@ def _once(job: Job, sites: Federation) -> Iterator[Row]:
     """Local networks combined once, in every way.
 
     PFNM as published has its site variance, FedAvg its rate chosen by accuracy on the training
-    data; what was tried stands in rows of its own. SAME_SIZE comes after PFNM.
+    data; what was tried stands in rows of its own.
     """
     local = train_local(sites)
-    published: Row = {}
+    published: list[Row] = []
     for name in job.methods:
         begin = time.perf_counter()
-        if name == "pfnm":
-            tried = [_fused(sites, local, site_variance=v) for v in job.options["site_variances"]]
+        if name in ("pfnm", SAME_WIDTH):
+            budget = sites.setting.budget if name == SAME_WIDTH else None
+            tried = _fused_each(job, sites, local, budget)
             yield from ({"method": name + TRIED, **row} for row in tried)
-            row = published = max(tried, key=lambda row: row["train_accuracy"])
+            row = _chosen(tried)
+            published = tried if name == "pfnm" else published
         elif name == SAME_SIZE:
-            row = _ours(sites, local, published["parameters"])
+            published = published or _fused_each(job, sites, local, None)
+            row = _ours(sites, local, _chosen(published)["parameters"])
         elif name == "fedavg":
             starts = _averages(job, sites)
             yield from ({"method": name + TRIED, **start.row} for start in starts)
-            row = max(starts, key=lambda start: start.row["train_accuracy"]).row
+            row = _chosen([start.row for start in starts])
         else:
             _, info = combined_once(name, sites, local)
             row = _measured(info, local)
         yield {"method": name, **row, "seconds": time.perf_counter() - begin}
+
+
+def _chosen(tried: Sequence[Row]) -> Row:
+    """By accuracy on the training data."""
+    return max(tried, key=lambda row: row["train_accuracy"])
+
+
+def _fused_each(job: Job, sites: Federation, local: Local, budget: float | None) -> list[Row]:
+    """PFNM with each of the site variances among which its own is chosen."""
+    variances = job.options["site_variances"]
+    return [_fused(sites, local, site_variance=v, budget=budget) for v in variances]
 
 
 def _fused(
@@ -112,10 +127,11 @@ def _fused(
     prior_variance: float = PRIOR_VARIANCE,
     site_variance: float = SITE_VARIANCE,
     mass: float = MASS,
+    budget: float | None = None,
 ) -> Row:
     """PFNM by the published rules: its accuracy, on the training data too."""
     prior = Prior(prior_variance, site_variance, mass, rules="published")
-    network = _matched(sites, local, prior)
+    network = _matched(sites, local, prior, budget)
     return {
         **_said(prior),
         "accuracy": accuracy(sites, network),
@@ -180,10 +196,15 @@ def _ours(sites: Federation, local: Local, parameters: int) -> Row:
     }
 
 
-def _matched(sites: Federation, local: Local, prior: Prior) -> Network:
-    networks = list(local.networks.values())
-    counts = server_counts(sites, local.networks)
-    fusion = fuse(networks, class_counts=counts, method="topdown", prior=prior, checked=False)
+def _matched(sites: Federation, local: Local, prior: Prior, budget: float | None = None) -> Network:
+    fusion = fuse(
+        list(local.networks.values()),
+        class_counts=server_counts(sites, local.networks),
+        method="topdown",
+        prior=prior,
+        budget=budget,
+        checked=False,
+    )
     return fusion.network
 
 

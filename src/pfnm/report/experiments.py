@@ -15,7 +15,7 @@ from pfnm.experiments.claim import WIDTH_CAP, data_name, layers_name, split_name
 from pfnm.experiments.claims import AUTHORS_SECONDS, slowest
 from pfnm.experiments.claims_once import differences, varied_in
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import COMPACT, Row, Spread, fits, means, moments, with_compact
+from pfnm.experiments.rows import Row, Spread, fits, means, moments
 from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "kmeans": ("k-means of units", "#CC79A7", "^"),
     "dsgd": ("D-SGD", "#D55E00", "x"),
     "pfnm": ("PFNM, as published", "#0072B2", "o"),
-    COMPACT: ("PFNM, at most the sites' parameters", "#D55E00", "X"),
+    "pfnm-same": ("PFNM, at most twice a site's width", "#D55E00", "X"),
     "pfnm-joint": ("ours in rounds", "#009E73", "P"),
     "joint-same": ("ours, PFNM's number of parameters", "#56B4E9", "*"),
     "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
@@ -39,7 +39,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
 SIZED = (
     "kmeans",
     "pfnm",
-    COMPACT,
+    "pfnm-same",
     "joint-same",
     "joint",
     "pfnm-joint",
@@ -151,15 +151,11 @@ def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """Accuracy, the same against the ensemble, and size; a column for each data set and split."""
     varied, xs = varied_in(experiment)
     figure, grid = _grid(3, len(experiment.panels))
-    methods = list(experiment.methods)
-    if varied == "depth":
-        rows = with_compact(rows)
-        methods.insert(methods.index("pfnm") + 1, COMPACT)
     for column, (data, split) in enumerate(experiment.panels):
         top, middle, bottom = grid[:, column]
         where = {"data": data, "split": split}
         own = [row for row in rows if row["data"] == data]
-        for method in methods:
+        for method in experiment.methods:
             values = [means(own, "accuracy", split=split, method=method, **{varied: x}) for x in xs]
             _curve(top, method, xs, values, 100)
             lead = differences(experiment, own, method, "ensemble")

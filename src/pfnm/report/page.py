@@ -13,6 +13,7 @@ from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.rows import TRIED, Row, by_job, read_rows
 from pfnm.experiments.runner import seconds_spent
+from pfnm.experiments.trials import SAME_WIDTH
 from pfnm.formats.files import write_whole
 from pfnm.report.experiments import figure_names
 
@@ -25,6 +26,7 @@ CORES = 2  # of the machine for which the time of everything is told
 LEAST_GRID = 3  # values: of two, one is always at an end
 CHOSEN = {  # a method and what is chosen for it on the training data
     "pfnm": ("site_variance", "PFNM's sigma^2"),
+    SAME_WIDTH: ("site_variance", "That of PFNM at most twice a site's width"),
     "fedavg": ("rate", "FedAvg's rate"),
 }
 
@@ -177,8 +179,8 @@ more.
   training data, in every trial. In several rounds both variances and the mass are 1; 10 epochs come
   before the first matching and 5 before each later one.
 - With a small sigma^2 top-down matching merges little, and of deep networks it may make one with
-  more parameters than all of them together. *PFNM, at most the sites' parameters* is chosen in the
-  same way among those with fewer.
+  more parameters than all of them together. *PFNM, at most twice a site's width* is the same with
+  that limit, which is ours by default; its sigma^2 is chosen in the same way.
 - *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
   range of the inputs, and no data: at twice a site's width, which is the default, and with at most
   as many parameters as PFNM as published took in that trial. Its constants were chosen on MNIST,
