@@ -50,7 +50,7 @@ def federations(draw: st.DrawFn) -> tuple[list[Network], np.ndarray | None, Prio
     return networks, counts, Prior(prior_variance=2.0, site_variance=0.5, rules=rules)
 
 
-# The top units do not merge, so the units below share no coordinate: all pairs are equally good.
+# The top units do not merge, so those below share no coordinate, not even a bias: all pairs tie.
 TIED = [random_network(seed, (3, 1, 3, 1, 2), biases=False, name=f"site{seed}") for seed in (0, 1)]
 
 
@@ -70,6 +70,22 @@ def test_renaming_units_changes_no_prediction(
     two = fuse_networks(other_names, class_counts=counts, prior=prior)
     assert one.widths == two.widths
     np.testing.assert_allclose(forward(one.network, inputs), forward(two.network, inputs))
+
+
+@pytest.mark.parametrize("rules", ["recommended", "published"])
+def test_a_fusion_can_start_from_the_assignments_of_another(rules: str) -> None:
+    sites = comparable([random_network(seed, (3, 5, 4, 2)) for seed in range(3)])
+    prior = Prior(prior_variance=2.0, site_variance=0.5, rules=rules)
+    first = fuse_topdown(sites, prior=prior, rng=np.random.default_rng(0))
+    again = fuse_topdown(
+        sites, prior=prior, rng=np.random.default_rng(0), start=first.assignments, sweeps=0
+    )
+    for group, assignments in first.assignments.items():
+        for one, other in zip(assignments, again.assignments[group], strict=True):
+            np.testing.assert_array_equal(one, other)
+    some = {"hidden1": first.assignments["hidden1"]}
+    with pytest.raises(PFNMError, match="name the groups hidden1, expected hidden1, hidden2"):
+        fuse_topdown(sites, prior=prior, rng=np.random.default_rng(0), start=some)
 
 
 @given(st.integers(0, 2**31), st.integers(1, 3), st.integers(2, 5), st.booleans())

@@ -18,11 +18,13 @@ from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, Job, experiment
 from pfnm.experiments.rows import (
     COLUMNS,
+    COMPACT,
     TRIED,
     Row,
     fits,
     means,
     read_rows,
+    with_compact,
     write_rows,
 )
 from pfnm.experiments.runner import ENGINES, _results, run, seconds_spent
@@ -142,7 +144,8 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
 
 
 def test_methods_may_be_added(tmp_path: Path) -> None:
-    whole = replace(tiny(), sites=(3,), methods=("local", "pfnm", "pfnm-same", "joint-same"))
+    methods = ("local", "pfnm", "pfnm-same", "joint-same")
+    whole = replace(tiny(), sites=(3,), methods=methods, site_variances=(0.001, 0.01))
     rows = run(replace(whole, methods=("local",)), tmp_path / "parts")
     parts = run(replace(whole, methods=("local", "joint-same")), tmp_path / "parts")
     assert len(parts) == 2 * len(rows)
@@ -152,7 +155,7 @@ def test_methods_may_be_added(tmp_path: Path) -> None:
     assert measured(found) == measured(read_rows(tmp_path / "whole"))
     equal, narrow = ([r for r in found if r["method"] == name] for name in ("local", "pfnm-same"))
     for one, other in zip(narrow, equal, strict=True):
-        assert one["units"] <= 2 * other["units"]  # as wide as ours by default
+        assert one["units"] == 2 * other["units"]  # as wide as ours by default, where PFNM has more
 
 
 def test_a_job_that_fails_does_not_keep_others_from_their_results(tmp_path: Path) -> None:
@@ -245,17 +248,26 @@ def test_verdicts_by_hand() -> None:
 
 def test_depth_is_judged_at_the_same_width_too() -> None:
     own = replace(experiment("depth"), data=["mnist"], splits=["even"], depths=[2])
-    rows = [
+    tried = [
+        row(method=method, depth=2, parameters=size, train_accuracy=fit, accuracy=fit)
+        for method, size, fit in (("pfnm-tried", 1500, 0.95), ("pfnm-tried", 1000, 0.92),
+                                  ("pfnm-same-tried", 250, 0.8))
+    ]  # fmt: skip
+    others = [
         row(method=method, depth=2, parameters=size, accuracy=value)
         for method, size, value in (("ensemble", 1000, 0.95), ("weighted", 1000, 0.95),
                                     ("joint", 300, 0.9), ("pfnm", 1500, 0.95),
                                     ("pfnm-same", 250, 0.8))
     ]  # fmt: skip
+    rows = [*tried, *others]
+    assert with_compact(rows) == [*rows, {**tried[1], "method": COMPACT}]
+    assert with_compact(tried) == tried  # how large the sites are is not known
     found = claims(own, rows)
     assert "even split: 1.50 of theirs" in found[2].measured
-    assert [claim.holds for claim in found[2:]] == [False, None, False, True, False]
+    assert [claim.holds for claim in found[2:]] == [False, None, False, True, False, False]
     assert found[5].measured.startswith("in 1 of 1 settings; from +10.00 points, 1 trial (2 hidden")
     assert found[5].measured.endswith("parameters on average 300 against 250")
+    assert found[6].measured.endswith("parameters on average 300 against 1,000")
 
 
 def test_verdicts_on_rounds_by_hand() -> None:
@@ -343,19 +355,25 @@ def test_means_leave_out_what_was_not_measured() -> None:
 
 
 def test_the_page_says_how_many_trials_there_are_and_what_all_would_take(tmp_path: Path) -> None:
-    own = replace(experiment("sites"), splits=["even"], sites=[5])
+    own = replace(experiment("sites"), splits=["even"], sites=[5], methods=["local", "pfnm"])
     make_folder(tmp_path / "sites")
     rows = [
         row(method=method, trial=trial, job_seconds=seconds)
         for trial, seconds in enumerate([1800.0, 5400.0])
         for method in ("local", "pfnm")
     ]
-    write_rows(tmp_path / "sites", [*rows, row(data="cifar10", job_seconds=7200.0)])
+    rows += [row(method=method, data="cifar10", job_seconds=3600.0) for method in own.methods]
+    write_rows(tmp_path / "sites", rows)
     write_page([own], tmp_path, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
-    assert "Trials: MNIST 2 of 10, CIFAR-10 1 of 3. 5 rows" in page
+    assert "Trials: MNIST 2 of 10, CIFAR-10 1 of 3. 6 rows" in page
     # MNIST: one hour and three, so ten times two; CIFAR-10: three times two
     assert "would be 26.0 hours of work in one thread, and with `--jobs 2` some 13.0 hours" in page
+    write_rows(tmp_path / "sites", rows[:-1])  # of one trial a method is missing
+    write_page([own], tmp_path, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "Trials: MNIST 2 of 10, CIFAR-10 0 of 3. 5 rows" in page
+    assert "Every trial" not in page
 
 
 def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:
@@ -368,7 +386,7 @@ def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path)
     write_rows(tmp_path / "sites", rows)
     write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
-    assert "Trials: MNIST 0 to 1 of 10, CIFAR-10 0 to 1 of 3. 6 rows" in page
+    assert "Trials: MNIST 0 of 10, CIFAR-10 0 of 3. 6 rows" in page
     assert "sigma^2 was chosen from 0.1, 0.3, 1 (each in a row `pfnm-tried`); in 1 of 1" in page
     assert "on the training data than its neighbour, by 0.3 points at most." in page
     assert "chosen from MNIST 0.1, 0.3; CIFAR-10 0.03 (each in a row `fedavg-tried`)." in page

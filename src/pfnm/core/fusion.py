@@ -12,7 +12,7 @@ from pfnm.core.atoms import Assignments, group_atoms, part_of, posterior_mean
 from pfnm.core.errors import overflow_named
 from pfnm.core.matching import Matching, Sweep, match
 from pfnm.core.network import IntArray, Network
-from pfnm.core.order import as_listed, in_order, start_in_order, unit_order
+from pfnm.core.order import as_listed, in_order, listed_order, start_in_order, unit_order
 from pfnm.core.prior import Prior
 from pfnm.core.sites import Sites
 
@@ -66,10 +66,10 @@ def fuse_topdown(
     limits: at most so many global units of each group. start: the assignments of an earlier fusion
     of the same sites. sweeps and on_step are those of `match`.
     """
-    if not prior.choices.listed_order:
-        orders = [unit_order(network) for network in sites.networks]
-        sites = in_order(sites, orders)
-        start = None if start is None else start_in_order(start, orders)
+    ordering = listed_order if prior.choices.listed_order else unit_order
+    orders = [ordering(network) for network in sites.networks]
+    sites = in_order(sites, orders)
+    start = None if start is None else start_in_order(start, orders)
     matchings: dict[str, Matching] = {}
     order = sites.networks[0].graph.groups
     for group in reversed(order):
@@ -90,8 +90,6 @@ def fuse_topdown(
     ordered = {group: matchings[group] for group in order}
     assignments = {group: matching.assignments for group, matching in ordered.items()}
     fusion = fusion_of(sites, posterior_mean(sites, assignments, prior), ordered, prior)
-    if prior.choices.listed_order:
-        return fusion
     return replace(fusion, assignments=as_listed(fusion.assignments, orders))
 
 

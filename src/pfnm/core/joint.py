@@ -70,7 +70,7 @@ def fuse_joint(
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
     the same sites, from which every group then starts. within: where the probes' values lie. The
-    order in which a site lists its units does not matter: they are put in one of their own first.
+    order in which a site lists its units does not matter: they are put in order by norm first.
     """
     orders = [unit_order(network) for network in sites.networks]
     sites = in_order(sites, orders)

@@ -1,8 +1,8 @@
 """An order of units that does not depend on how a site lists them.
 
 What a site's units are called must not show in a fusion. It could where several assignments are
-equally good: below a group in which two sites share no unit their atoms have no coordinate in
-common, and every way to pair them scores the same.
+equally good: without biases, two sites that share no unit of the group above have atoms with no
+coordinate in common, and every way to pair them scores the same.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ def unit_order(network: Network) -> dict[str, IntArray]:
                 entries = np.moveaxis(np.square(network.tensors[name], dtype=float), dimension, 0)
                 squares[axis.space] += entries.reshape(len(squares[axis.space]), -1).sum(axis=1)
     return {group: np.argsort(values, kind="stable") for group, values in squares.items()}
+
+
+def listed_order(network: Network) -> dict[str, IntArray]:
+    """Each group's units as the network lists them."""
+    return {group: np.arange(width) for group, width in network.widths.items()}
 
 
 def in_order(sites: Sites, orders: Orders) -> Sites:

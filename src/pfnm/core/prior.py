@@ -33,7 +33,7 @@ class Rules:
     round_sweeps: int | None
     """Sweeps of each matching in a federation with rounds; None: until settled."""
     listed_order: bool
-    """Units are taken as the sites list them, by which ties fall; else in an order of their own."""
+    """Top-down matching takes units as the sites list them, by which ties fall; else by norm."""
 
 
 PAPER = Rules(

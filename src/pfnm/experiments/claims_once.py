@@ -19,7 +19,7 @@ from pfnm.experiments.claim import (
     split_name,
 )
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, Spread, fits, means, spread
+from pfnm.experiments.rows import COMPACT, Row, Spread, fits, means, spread, with_compact
 from pfnm.experiments.trials import SAME_SIZE, SAME_WIDTH
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
@@ -78,20 +78,25 @@ def of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
 def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     """PFNM beside its baselines, then the joint method."""
     said = "at every depth"
+    rows = with_compact(rows)
     for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
         claim = f"{data_name(data)}: PFNM is above {name} {said}."
         yield _compared(experiment, rows, claim, "pfnm", other, whose=ASKED)
     yield _of_parameters(experiment, data, rows)
     yield from _of_ours(experiment, data, rows, said)
-    yield _compared(
-        experiment,
-        rows,
-        f"{data_name(data)}: the joint method with its default width is above top-down matching "
-        f"that is at most as wide {said}.",
-        *("joint", SAME_WIDTH),
-        whose=OURS,
-        more=_sizes(rows, "joint", SAME_WIDTH),
-    )
+    for other, limit in (
+        (SAME_WIDTH, "with the same limit on its width"),
+        (COMPACT, "with at most as many parameters as all the sites' networks together"),
+    ):
+        yield _compared(
+            experiment,
+            rows,
+            f"{data_name(data)}: the joint method with its default width is above top-down "
+            f"matching {limit} {said}.",
+            *("joint", other),
+            whose=OURS,
+            more=_sizes(rows, "joint", other),
+        )
     yield _compared(
         experiment,
         rows,

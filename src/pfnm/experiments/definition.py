@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from itertools import product
 from typing import Any
@@ -85,6 +85,20 @@ class Experiment:
         """The key of the job that a row came from."""
         own = tuple(str(row[name]) for name in JOB)
         return own + ((row["method"].removesuffix(TRIED),) if self.kind == "rounds" else ())
+
+    def missing(self, rows: Sequence[Row]) -> list[Job]:
+        """Jobs without rows; where methods have been added since, the job with these alone."""
+        there: dict[tuple[str, ...], set[str]] = {}
+        for row in rows:
+            there.setdefault(self.key_of(row), set()).add(row["method"])
+        found = []
+        for job in self.jobs():
+            if job.key not in there:
+                found.append(job)
+            elif self.kind == "once":  # in rounds a method has its own job; else rows name grids
+                left = tuple(name for name in job.methods if name not in there[job.key])
+                found += [replace(job, methods=left)] if left else []
+        return found
 
     def jobs(self) -> list[Job]:
         """All of its trials, the first trial of everything first."""

@@ -24,6 +24,7 @@ RESULTS = ("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds")
 NUMBERS = (*VALUES, *RESULTS)
 COLUMNS = (*TEXTS, *WHOLE, *NUMBERS)
 JOB = ("data", "split", "sites", "depth", "trial")  # what tells one job from another
+COMPACT = "pfnm-compact"  # PFNM no larger than the sites' networks together: from rows of others
 TRIED = "-tried"  # after a method's name: one of the values among which one was chosen
 
 Row = dict[str, Any]
@@ -54,6 +55,28 @@ def by_job(rows: Sequence[Row]) -> list[list[Row]]:
     for row in rows:
         jobs.setdefault(tuple(row[name] for name in JOB), []).append(row)
     return list(jobs.values())
+
+
+def with_compact(rows: Sequence[Row]) -> list[Row]:
+    """And, of every job of one round, PFNM chosen among networks no larger than all the sites'.
+
+    By accuracy on the training data, as PFNM itself is, among all that were tried.
+    """
+    found = []
+    for own in by_job(rows):
+        limits = [row["parameters"] for row in own if row["method"] == "ensemble"]
+        small = [
+            row
+            for row in own
+            if row["method"].startswith("pfnm")
+            and row["method"].endswith(TRIED)
+            and limits
+            and row["parameters"] <= limits[0]
+        ]
+        if small:
+            best = max(small, key=lambda row: row["train_accuracy"])
+            found.append({**best, "method": COMPACT})
+    return [*rows, *found]
 
 
 def moments(rows: Sequence[Row], where: Mapping[str, Any]) -> list[Row]:

@@ -2,7 +2,7 @@
 
 results/NAME/ holds rows.csv (every measurement), experiment.json (what was done, with which
 versions, and how long it took) and, drawn from the rows, the figures. An interrupted experiment
-goes on with the jobs that have no rows yet.
+goes on with the jobs, and the methods of a job, that have no rows yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def run(
         }
         rows, before = check_rows(experiment, folder, conditions), _record(folder)
         jobs = experiment.jobs()
-        todo = _todo(experiment, rows)
+        todo = experiment.missing(rows)
         if experiment.kind == "timing":
             engine, workers = "local", 1  # what is timed is here, and alone
         if on_job is not None:
@@ -243,22 +243,6 @@ def _results(work: Sequence[Any], engine: str, workers: int) -> Iterator[list[Ro
                 f"a worker ended before its job did, for want of memory perhaps ({told(error)}); "
                 "use fewer --jobs, and run it again to go on"
             ) from None
-
-
-def _todo(experiment: Experiment, rows: Sequence[Row]) -> list[Job]:
-    """Jobs without rows; where methods have been added since, the job with these alone."""
-    there: dict[tuple[str, ...], set[str]] = {}
-    for row in rows:
-        there.setdefault(experiment.key_of(row), set()).add(row["method"])
-    todo = []
-    for job in experiment.jobs():
-        found = there.get(job.key)
-        if found is None:
-            todo.append(job)
-        elif job.kind == "once" and not found.issuperset(job.methods):
-            missing = tuple(method for method in job.methods if method not in found)
-            todo.append(replace(job, methods=missing))
-    return todo
 
 
 def _sorted(rows: Sequence[Row], experiment: Experiment) -> list[Row]:

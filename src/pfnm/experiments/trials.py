@@ -88,6 +88,8 @@ def _once(job: Job, sites: Federation) -> Iterator[Row]:
     """
     local = train_local(sites)
     published: list[Row] = []
+    if SAME_SIZE in job.methods and "pfnm" not in job.methods:  # which has its rows already
+        published = _fused_each(job, sites, local, None)
     for name in job.methods:
         begin = time.perf_counter()
         if name in ("pfnm", SAME_WIDTH):
@@ -95,9 +97,9 @@ def _once(job: Job, sites: Federation) -> Iterator[Row]:
             tried = _fused_each(job, sites, local, budget)
             yield from ({"method": name + TRIED, **row} for row in tried)
             row = _chosen(tried)
-            published = tried if name == "pfnm" else published
+            if name == "pfnm":
+                published = tried
         elif name == SAME_SIZE:
-            published = published or _fused_each(job, sites, local, None)
             row = _ours(sites, local, _chosen(published)["parameters"])
         elif name == "fedavg":
             starts = _averages(job, sites)

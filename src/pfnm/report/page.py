@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 from pfnm.experiments.claim import ASKED, OURS, PAPER, UNKNOWN, Claim, data_name
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import TRIED, Row, by_job, read_rows
+from pfnm.experiments.rows import TRIED, Row, by_job, read_rows, spread
 from pfnm.experiments.runner import seconds_spent
 from pfnm.experiments.trials import SAME_WIDTH
 from pfnm.formats.files import write_whole
@@ -22,22 +22,25 @@ TALLIES = {  # whose claims, as the page counts them
     OURS: "Statements about the joint method that hold in every setting: {} of {}",
     ASKED: "Further statements that hold in every setting: {} of {}",
 }
+Work = Mapping[str, Sequence[Sequence[float]]]
+"""By data set, of every setting: seconds of work of each of its trials."""
 CORES = 2  # of the machine for which the time of everything is told
 LEAST_GRID = 3  # values: of two, one is always at an end
 CHOSEN = {  # a method and what is chosen for it on the training data
     "pfnm": ("site_variance", "PFNM's sigma^2"),
-    SAME_WIDTH: ("site_variance", "That of PFNM at most twice a site's width"),
+    SAME_WIDTH: ("site_variance", "The sigma^2 of PFNM at most twice a site's width"),
     "fedavg": ("rate", "FedAvg's rate"),
 }
 
 
 def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> None:
     """A page in Markdown: verdicts; of each experiment its figures, claims and time."""
-    lines, found, clock, whole = [], [], 0.0, 0.0
+    lines, found, clock, whole, waited = [], [], 0.0, 0.0, 0.0
     for experiment in experiments:
         folder = results / experiment.name
         rows = read_rows(folder)
         if not rows:
+            whole = math.nan
             continue
         lines += [f"## {experiment.name}: {experiment.title}", ""]
         for path in [folder / f"{name}.png" for name in figure_names(experiment)]:
@@ -60,11 +63,15 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         found += own
         clock += seconds_spent(folder)
         whole += _whole(work, experiment)
-    lines += [
-        f"All experiments together: {_duration(clock)} on the clock. Every trial of the "
-        f"definitions, each taking as long as those measured, would be {_duration(whole)} of work "
-        f"in one thread, and with `--jobs {CORES}` some {_duration(whole / CORES)} on the clock."
-    ]
+        waited += _whole(work, experiment) / (1 if experiment.kind == "timing" else CORES)
+    total = f"All experiments together: {_duration(clock)} on the clock."
+    if not math.isnan(whole):
+        total += (
+            " Every trial of the definitions, each taking as long as those measured, would be "
+            f"{_duration(whole)} of work in one thread, and with `--jobs {CORES}` some "
+            f"{_duration(waited)} on the clock."
+        )
+    lines.append(total)
     summary = [
         line
         for whose, said in TALLIES.items()
@@ -89,36 +96,36 @@ def _tally(said: str, own: Sequence[Claim]) -> list[str]:
     return [said.format(verdicts.count("yes"), len(own)) + more + ending, "", *failing, ""]
 
 
-def _trials(work: Mapping[str, Sequence[Sequence[float]]], experiment: Experiment) -> str:
+def _trials(work: Work, experiment: Experiment) -> str:
     """Of each data set how many trials were measured, and of how many."""
     said = []
     for data, settings in work.items():
-        counts = sorted({len(trials) for trials in settings})
-        measured = " to ".join(map(str, sorted({counts[0], counts[-1]})))
+        counts = [len(trials) for trials in settings]
+        measured = " to ".join(map(str, sorted({min(counts), max(counts)})))
         said.append(f"{data_name(data)} {measured} of {experiment.trials[data]}")
     return "Trials: " + ", ".join(said)
 
 
-def _whole(work: Mapping[str, Sequence[Sequence[float]]], experiment: Experiment) -> float:
+def _whole(work: Work, experiment: Experiment) -> float:
     """Seconds of work of all trials, those to come taking as long as those measured."""
     return sum(
-        experiment.trials[data] * fmean(trials)
+        experiment.trials[data] * spread(trials)[0]
         for data, settings in work.items()
         for trials in settings
-        if trials
     )
 
 
-def _work(experiment: Experiment, rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+def _work(experiment: Experiment, rows: Sequence[Row]) -> Work:
     """By data set and setting: seconds of work of each trial that was measured."""
     seconds: dict[tuple[str, ...], float] = {}
     for row in rows:
         key = experiment.key_of(row)
         seconds[key] = seconds.get(key, 0.0) + (row["job_seconds"] or 0.0)
+    missing = {job.key for job in experiment.missing(rows)}
     settings: dict[str, dict[tuple[str, ...], list[float]]] = {data: {} for data in experiment.data}
     for job in experiment.jobs():
         trials = settings[job.data].setdefault(replace(job, trial=0).key, [])
-        if job.key in seconds:
+        if job.key not in missing:
             trials.append(seconds[job.key])
     return {data: list(found.values()) for data, found in settings.items()}
 
