@@ -62,8 +62,9 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         ]
         found += own
         clock += seconds_spent(folder)
-        whole += _whole(work, experiment)
-        waited += _whole(work, experiment) / (1 if experiment.kind == "timing" else CORES)
+        needed = _whole(work, experiment)
+        whole += needed
+        waited += needed / (1 if experiment.kind == "timing" else CORES)
     total = f"All experiments together: {_duration(clock)} on the clock."
     if not math.isnan(whole):
         total += (
@@ -187,7 +188,9 @@ more.
   before the first matching and 5 before each later one.
 - With a small sigma^2 top-down matching merges little, and of deep networks it may make one with
   more parameters than all of them together. *PFNM, at most twice a site's width* is the same with
-  that limit, which is ours by default; its sigma^2 is chosen in the same way.
+  that limit, which is ours by default; its sigma^2 is chosen in the same way. The one with at most
+  as many parameters as the sites' networks together, of which the table speaks, is chosen so among
+  all that were tried for these two.
 - *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
   range of the inputs, and no data: at twice a site's width, which is the default, and with at most
   as many parameters as PFNM as published took in that trial. Its constants were chosen on MNIST,
