@@ -16,7 +16,7 @@ from rich.console import Console
 
 import pfnm
 from pfnm.federated.data import load_data
-from pfnm.federated.methods import accuracy, train_local
+from pfnm.federated.method import accuracy, train_local
 from pfnm.federated.setting import Setting, federation
 
 OUT = Path(__file__).with_suffix(".json")

@@ -21,7 +21,8 @@ import torch
 from pfnm.core.mlp import forward
 from pfnm.experiments.trials import UNITS
 from pfnm.federated.data import Data, load_data
-from pfnm.federated.methods import METHODS, Local, State, accuracy
+from pfnm.federated.method import Local, State, accuracy
+from pfnm.federated.methods import METHODS
 from pfnm.federated.setting import Setting, federation, paper_training
 
 RATES = {  # at the last, training comes to little or nothing

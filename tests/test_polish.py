@@ -17,7 +17,7 @@ from pfnm.core.probes import InputRange, agreement, alike, probe, said_together
 from pfnm.core.sites import comparable
 from pfnm.evaluate import evaluate
 from pfnm.federated.data import load_data
-from pfnm.federated.methods import accuracy, train_local
+from pfnm.federated.method import accuracy, train_local
 from pfnm.federated.runs import simulate
 from pfnm.federated.setting import Setting
 from pfnm.federated.setting import federation as digit_sites

@@ -17,17 +17,16 @@ from pfnm.core.prior import Prior
 from pfnm.experiments.definition import Job
 from pfnm.experiments.rows import JOB, TRIED, Row
 from pfnm.federated.data import Data, load_data
-from pfnm.federated.methods import (
-    METHODS,
+from pfnm.federated.method import (
     Info,
     Local,
     Round,
     State,
     accuracy,
-    combined_once,
     server_counts,
     train_local,
 )
+from pfnm.federated.methods import METHODS, combined_once
 from pfnm.federated.setting import SERVER, Federation, Setting, federation, paper_training
 
 UNITS = 100  # of every hidden layer, as in the paper

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
-from pfnm.federated.methods import Local, State
+from pfnm.federated.method import Local, State
 from pfnm.federated.server import Server
 from pfnm.formats import told
 from pfnm.formats.files import write_whole

@@ -27,12 +27,8 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
 from pfnm.federated.checkpoints import Checkpoints
 from pfnm.federated.data import Data, load_data
-from pfnm.federated.methods import (
-    METHODS,
-    chosen_methods,
-    combined_once,
-    train_local,
-)
+from pfnm.federated.method import train_local
+from pfnm.federated.methods import METHODS, chosen_methods, combined_once
 from pfnm.federated.setting import Federation, Setting, federation
 from pfnm.federated.training import LocalTraining, stacked
 from pfnm.formats import save, told
