@@ -204,7 +204,8 @@ def test_all_of_it_quickly_and_the_page(tmp_path: Path) -> None:
         for rows in (begun, begun[:1]):
             assert all(path.exists() for path in draw(own, rows, tmp_path))
             assert all(claim.holds is not True for claim in claims(own, rows))
-    assert "| digits: PFNM is above FedAvg at every number of sites. (asked) |" in page
+    assert "| PFNM is above FedAvg at every number of sites. (asked) | digits | in " in page
+    assert "| sites | PFNM is above FedAvg at every number of sites. | " in page
     assert "Further statements that hold in every setting: " in page
     assert "Statements about the joint method that hold in every setting: " in page
     assert "Claims of the paper" not in page  # which says nothing of digits
@@ -286,7 +287,7 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert [claim.holds for claim in found] == [True, False, True, True, None, None, None]
     assert "PFNM 2, FedAvg never, D-SGD 100" in found[0].measured
     assert "PFNM 20.0, FedAvg never, D-SGD 10.0" in found[1].measured
-    assert "(PFNM first in 1 of 1 trials)" in found[0].measured
+    assert "(first in 1 of 1 trials)" in found[0].measured
     assert "99 to 97 units" in found[2].measured
     assert "PFNM 92.0 %, FedAvg 90.0 %, D-SGD 97.0 %" in found[3].measured
     alone = row(method="ensemble", round=0, accuracy=0.1, trial=1)
@@ -294,7 +295,7 @@ def test_verdicts_on_rounds_by_hand() -> None:
     later = [{**r, "trial": 1, "communications": 1000, "accuracy": 1.0}
              for r in [*rows, alone] if r["method"] != "pfnm"]  # fmt: skip
     later += [{**r, "trial": 1} for r in rows if r["method"] == "pfnm"]
-    assert "(PFNM first in 1 of 2 trials)" in claims(own, [*rows, *later])[0].measured
+    assert "(first in 1 of 2 trials)" in claims(own, [*rows, *later])[0].measured
     early = row(method="dsgd", communications=1, epochs=0.1, accuracy=0.91)
     found = claims(own, [*rows, early])
     assert [claim.holds for claim in found] == [False, False, True, True, None, None, None]
@@ -374,6 +375,31 @@ def test_the_page_says_how_many_trials_there_are_and_what_all_would_take(tmp_pat
     page = (tmp_path / "page.md").read_text()
     assert "Trials: MNIST 2 of 10, CIFAR-10 0 of 3. 5 rows" in page
     assert "Every trial" not in page
+
+
+def test_the_page_has_a_table_of_verdicts_data_set_by_data_set(tmp_path: Path) -> None:
+    own = replace(experiment("sites"), sites=[5, 10], splits=["even"])
+    accuracies = {"mnist": {5: 0.9, 10: 0.9}, "cifar10": {5: 0.4, 10: 0.2}}
+    rows = [
+        row(method=method, data=data, sites=sites, accuracy=value)
+        for data, by_sites in accuracies.items()
+        for sites, pfnm in by_sites.items()
+        for method, value in (("pfnm", pfnm), ("local", 0.1), ("fedavg", 0.3))
+    ]
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    write_rows(folder, rows)
+    write_page([own], tmp_path, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "Claims of the paper that hold: 3 of 7 (3 not measured yet).\n\n" in page
+    assert "| experiment | claim | MNIST | CIFAR-10 |\n" in page
+    assert "| PFNM is above the sites' own networks at every number of sites. | yes | yes |" in page
+    assert "| PFNM is above FedAvg at every number of sites. | yes | no (in 1 of 2) |" in page
+    near = "PFNM is near the uniform ensemble (at most 1 point below) or above it, at every number"
+    assert f"| sites | {near} of sites. | not measured yet |  |\n" in page  # not claimed of both
+    above = "| PFNM is above FedAvg at every number of sites. | MNIST | in 2 of 2 settings; from "
+    assert above in page
+    assert "|  | CIFAR-10 | in 1 of 2 settings; from -10.00 points, 1 trial (10 sites" in page
 
 
 def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:

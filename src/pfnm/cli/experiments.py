@@ -43,9 +43,11 @@ def show(experiment: Experiment, rows: Sequence[Row], folder: Path) -> None:
     from pfnm.report.experiments import draw
 
     paths = draw(experiment, rows, folder)
-    table = Table("claim", "measured", "holds", title=experiment.title, title_justify="left")
+    table = Table(
+        "claim", "data", "measured", "holds", title=experiment.title, title_justify="left"
+    )
     for claim in claims(experiment, rows):
-        table.add_row(claim.named, claim.measured, claim.verdict)
+        table.add_row(claim.named, claim.data, claim.measured, claim.verdict)
     out.print(table)
     out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
 

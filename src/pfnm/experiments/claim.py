@@ -18,9 +18,10 @@ DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said, and what was measured.
+    """What is said, and what was measured: lines of text.
 
-    found: whether it holds in each setting that is measured; wanted: the settings it speaks of.
+    found: whether it holds in each setting that is measured; wanted: the settings it speaks of;
+    data: the data set's name.
     """
 
     said: str
@@ -28,6 +29,7 @@ class Claim:
     found: tuple[bool, ...]
     wanted: int
     whose: str = PAPER
+    data: str = ""
 
     @property
     def holds(self) -> bool | None:
@@ -77,8 +79,8 @@ def points_shown(difference: Spread) -> str:
 
 
 def listed(*texts: str) -> str:
-    """Those that say something."""
-    return "; ".join(filter(None, texts))
+    """Those that say something, a line each."""
+    return "\n".join(filter(None, texts))
 
 
 def at_the_cap(rows: Sequence[Row]) -> str:

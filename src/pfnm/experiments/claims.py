@@ -34,15 +34,16 @@ AUTHORS_SECONDS = {  # of one matching on two cores of 3 GHz, as they report: da
 
 def claims(experiment: Experiment, rows: Sequence[Row]) -> list[Claim]:
     """All that can be said of these rows, data set by data set."""
-    return [
-        claim if data in PAPER_DATA or claim.whose != PAPER else replace(claim, whose=ASKED)
-        for data in experiment.data
-        for claim in OF[experiment.name](experiment, data, [r for r in rows if r["data"] == data])
-    ]
+    found = []
+    for data in experiment.data:
+        for claim in OF[experiment.name](experiment, data, [r for r in rows if r["data"] == data]):
+            asked = claim.whose == PAPER and data not in PAPER_DATA
+            whose = ASKED if asked else claim.whose
+            found.append(replace(claim, whose=whose, data=data_name(data)))
+    return found
 
 
 def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
-    name = data_name(data)
     texts, robust, others, stronger = [], [], [], []
     for split in experiment.splits:
         heat = [
@@ -68,16 +69,16 @@ def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> I
         others.append(f"{split_name(split)}: {100 * own:.1f} points against {100 * span:.1f}")
         stronger.append(own > span)
     yield Claim(
-        f"{name}: PFNM is robust to the prior's variance and mass ({100 * MOST:.0f} % of the "
-        f"settings within {100 * ROBUST:g} points of the best, on the training data).",
+        f"PFNM is robust to the prior's variance and mass ({100 * MOST:.0f} % of the settings "
+        f"within {100 * ROBUST:g} points of the best, on the training data).",
         listed(*texts, at_the_cap([row for row in rows if row["method"] == "prior"])),
         tuple(robust),
         len(experiment.splits),
     )
     yield Claim(
-        f"{name}: the sites' variance matters more than those two (between the best and the worst "
-        "of each grid).",
-        "; ".join(others),
+        "The sites' variance matters more than those two (between the best and the worst of each "
+        "grid).",
+        listed(*others),
         tuple(stronger),
         len(experiment.splits),
         ASKED,
@@ -111,9 +112,9 @@ def _of_timing(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterat
             texts.append(f"{sites} sites, {layers_name(depth)}: {found}")
             fast.append(mean < reported)
     yield Claim(
-        f"{data_name(data)}: one matching, in one thread and with the slowest of the variances "
-        "tried, is faster than the authors report on two cores of 3 GHz.",
-        "; ".join(texts),
+        "One matching, in one thread and with the slowest of the variances tried, is faster than "
+        "the authors report on two cores of 3 GHz.",
+        listed(*texts),
         tuple(fast),
         len(experiment.settings),
         ASKED,

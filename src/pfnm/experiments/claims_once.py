@@ -11,7 +11,6 @@ from pfnm.experiments.claim import (
     PAPER,
     Claim,
     at_the_cap,
-    data_name,
     layers_name,
     listed,
     points,
@@ -60,19 +59,19 @@ def of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
     """The paper's, then of the size, then of the joint method."""
     said = "at every number of sites"
     for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
-        claim = f"{data_name(data)}: PFNM is above {name} {said}."
+        claim = f"PFNM is above {name} {said}."
         yield _compared(experiment, rows, claim, "pfnm", other)
     yield _compared(
         experiment,
         rows,
-        f"{data_name(data)}: PFNM is near the uniform ensemble ({NEAR_SAID}) or above it, {said}.",
+        f"PFNM is near the uniform ensemble ({NEAR_SAID}) or above it, {said}.",
         *("pfnm", "ensemble"),
         least=-NEAR,
         whose=PAPER if data == "mnist" else ASKED,
     )
-    yield _of_kmeans(experiment, data, rows)
-    yield _of_size(experiment, data, rows)
-    yield from _of_ours(experiment, data, rows, said)
+    yield _of_kmeans(experiment, rows)
+    yield _of_size(experiment, rows)
+    yield from _of_ours(experiment, rows, said)
 
 
 def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
@@ -80,10 +79,10 @@ def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
     said = "at every depth"
     rows = with_compact(rows)
     for other, name in (("local", "the sites' own networks"), ("fedavg", "FedAvg")):
-        claim = f"{data_name(data)}: PFNM is above {name} {said}."
+        claim = f"PFNM is above {name} {said}."
         yield _compared(experiment, rows, claim, "pfnm", other, whose=ASKED)
-    yield _of_parameters(experiment, data, rows)
-    yield from _of_ours(experiment, data, rows, said)
+    yield _of_parameters(experiment, rows)
+    yield from _of_ours(experiment, rows, said)
     for other, limit in (
         (SAME_WIDTH, "with the same limit on its width"),
         (COMPACT, "with at most as many parameters as all the sites' networks together"),
@@ -91,8 +90,7 @@ def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
         yield _compared(
             experiment,
             rows,
-            f"{data_name(data)}: the joint method with its default width is above top-down "
-            f"matching {limit} {said}.",
+            f"The joint method with its default width is above top-down matching {limit} {said}.",
             *("joint", other),
             whose=OURS,
             more=_sizes(rows, "joint", other),
@@ -100,8 +98,8 @@ def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
     yield _compared(
         experiment,
         rows,
-        f"{data_name(data)}: the joint method with its default width is near the class-weighted "
-        f"ensemble, which knows as much ({NEAR_SAID}), or above it, {said}.",
+        "The joint method with its default width is near the class-weighted ensemble, which knows "
+        f"as much ({NEAR_SAID}), or above it, {said}.",
         *("joint", "weighted"),
         least=-NEAR,
         whose=OURS,
@@ -136,7 +134,7 @@ def _compared(
     return Claim(said, listed(text, more), good, wanted, whose)
 
 
-def _of_kmeans(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
+def _of_kmeans(experiment: Experiment, rows: Sequence[Row]) -> Claim:
     lead = differences(experiment, rows, "pfnm", "kmeans")
     even, uneven = (
         [mean for (split, _), (mean, *_) in lead.items() if (split == "even") is is_even]
@@ -154,15 +152,15 @@ def _of_kmeans(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
             found.append(leads[1] > leads[0])
     uneven_splits = [split for split in experiment.splits if split != "even"]
     return Claim(
-        f"{data_name(data)}: k-means falls behind PFNM on Dirichlet splits (at every number of "
-        "sites, and further than on even ones).",
+        "k-means falls behind PFNM on Dirichlet splits (at every number of sites, and further than "
+        "on even ones).",
         text,
         tuple(found),
         len(uneven_splits) * len(experiment.sites) + 1,
     )
 
 
-def _of_size(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
+def _of_size(experiment: Experiment, rows: Sequence[Row]) -> Claim:
     ends = experiment.sites[0], experiment.sites[-1]
     texts, smaller = [], []
     for split in experiment.splits:
@@ -173,7 +171,7 @@ def _of_size(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
             texts.append(f"{split_name(split)}: log ratio {one:.2f} to {two:.2f}")
             smaller.append(two < one)
     return Claim(
-        f"{data_name(data)}: the more sites, the smaller the global network beside all of theirs "
+        "The more sites, the smaller the global network beside all of theirs "
         f"({ends[1]} sites against {ends[0]}).",
         listed(*texts, at_the_cap([row for row in rows if row["method"] == "pfnm"])),
         tuple(smaller),
@@ -182,7 +180,7 @@ def _of_size(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
     )
 
 
-def _of_parameters(experiment: Experiment, data: str, rows: Sequence[Row]) -> Claim:
+def _of_parameters(experiment: Experiment, rows: Sequence[Row]) -> Claim:
     texts, smaller = [], []
     for split in experiment.splits:
         shares = []
@@ -197,8 +195,7 @@ def _of_parameters(experiment: Experiment, data: str, rows: Sequence[Row]) -> Cl
             texts.append(f"{split_name(split)}: {', '.join(f'{s:.2f}' for s in shares)} of theirs")
         smaller += [share < 1 for share in shares]
     return Claim(
-        f"{data_name(data)}: PFNM's network has fewer parameters than all the sites' together at "
-        "every depth.",
+        "PFNM's network has fewer parameters than all the sites' together at every depth.",
         listed(*texts),
         tuple(smaller),
         len(experiment.splits) * len(experiment.depths),
@@ -206,7 +203,7 @@ def _of_parameters(experiment: Experiment, data: str, rows: Sequence[Row]) -> Cl
     )
 
 
-def _of_ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str) -> Iterator[Claim]:
+def _of_ours(experiment: Experiment, rows: Sequence[Row], where: str) -> Iterator[Claim]:
     """The joint method, which sees no data, against what has a variance chosen on the data."""
     for method, size in (
         (SAME_SIZE, "with at most as many parameters"),
@@ -215,8 +212,7 @@ def _of_ours(experiment: Experiment, data: str, rows: Sequence[Row], where: str)
         yield _compared(
             experiment,
             rows,
-            f"{data_name(data)}: the joint method {size} is above top-down matching (PFNM as "
-            f"published) {where}.",
+            f"The joint method {size} is above top-down matching (PFNM as published) {where}.",
             *(method, "pfnm"),
             whose=OURS,
             more=_sizes(rows, method, "pfnm"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pfnm.experiments.claim import ASKED, OURS, PAPER, Claim, data_name, layers_name, split_name
+from pfnm.experiments.claim import ASKED, OURS, PAPER, Claim, layers_name, listed, split_name
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.rows import Row, fits, means, moments
 
-RIVALS = {"fedavg": "FedAvg", "dsgd": "D-SGD"}
+RIVALS = ("fedavg", "dsgd")
+NAMES = {"pfnm": "PFNM", "pfnm-joint": "the joint method", "fedavg": "FedAvg", "dsgd": "D-SGD"}
+BEGINNING = {"pfnm": "PFNM", "pfnm-joint": "The joint method"}  # of a sentence
 COUNTED = {  # against what, in which words, and how its numbers are written
     "communications": ("with fewer communications", ",.0f"),
     "epochs": ("after fewer epochs of local training", ".1f"),
@@ -30,37 +32,36 @@ def of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
         for split in experiment.splits
         for depth in experiment.depths
     }
-    name = data_name(data)
-    yield from _reaches(name, panels, "pfnm", "PFNM")
-    yield _shrinks(experiment, name, panels)
-    yield _ends(experiment, name, panels, "pfnm", "PFNM")
+    yield from _reaches(panels, "pfnm")
+    yield _shrinks(experiment, panels)
+    yield _ends(experiment, panels, "pfnm")
     if "pfnm-joint" in experiment.methods:
-        yield from _reaches(name, panels, "pfnm-joint", "the joint method")
-        yield _ends(experiment, name, panels, "pfnm-joint", "the joint method")
+        yield from _reaches(panels, "pfnm-joint")
+        yield _ends(experiment, panels, "pfnm-joint")
 
 
-def _reaches(name: str, panels: Panels, method: str, title: str) -> Iterator[Claim]:
+def _reaches(panels: Panels, method: str) -> Iterator[Claim]:
     """Whether a method reaches the ensemble sooner than its rivals, counted in two ways."""
-    titles = {method: title, **RIVALS}
+    methods = (method, *RIVALS)
     found: dict[str, list[Needed]] = {}  # of all trials together, then of each
     for panel, (_, own) in panels.items():
-        each = _together(own, (*titles, "ensemble"))
+        each = _together(own, (*methods, "ensemble"))
         if each:
             whole = [row for rows_of in each for row in rows_of]
-            found[panel] = [_needed(some, titles) for some in (whole, *each)]
+            found[panel] = [_needed(some, methods) for some in (whole, *each)]
     for against, (words, form) in COUNTED.items():
         texts = []
         for panel, (together, *apart) in found.items():
             said = ", ".join(
-                f"{title} {_amount(together[m][against], form)}" for m, title in titles.items()
+                f"{NAMES[one]} {_amount(together[one][against], form)}" for one in methods
             )
             first = sum(_first(needed, method, against) for needed in apart)
-            texts.append(f"{panel}: {said} ({title} first in {first} of {len(apart)} trials)")
+            texts.append(f"{panel}: {said} (first in {first} of {len(apart)} trials)")
         of_paper = method == "pfnm" and against == "communications"
         yield Claim(
-            f"{name}: {title} reaches the accuracy of the uniform ensemble {words} than FedAvg and "
-            "D-SGD (means over trials).",
-            "; ".join(texts),
+            f"{BEGINNING[method]} reaches the accuracy of the uniform ensemble {words} than FedAvg "
+            "and D-SGD (means over trials).",
+            listed(*texts),
             tuple(_first(needed[0], method, against) for needed in found.values()),
             len(panels),
             PAPER if of_paper else ASKED if method == "pfnm" else OURS,
@@ -98,7 +99,7 @@ def _amount(value: float, form: str) -> str:
     return "never" if math.isinf(value) else format(value, form)
 
 
-def _shrinks(experiment: Experiment, name: str, panels: Panels) -> Claim:
+def _shrinks(experiment: Experiment, panels: Panels) -> Claim:
     found = {}
     for panel, (split, own) in panels.items():
         one, last = (
@@ -108,14 +109,14 @@ def _shrinks(experiment: Experiment, name: str, panels: Panels) -> Claim:
         if not math.isnan(one + last):
             found[panel] = one, last
     return Claim(
-        f"{name}: the global network shrinks with the rounds.",
-        "; ".join(f"{panel}: {one:.0f} to {two:.0f} units" for panel, (one, two) in found.items()),
+        "The global network shrinks with the rounds.",
+        listed(*(f"{panel}: {one:.0f} to {two:.0f} units" for panel, (one, two) in found.items())),
         tuple(two < one for one, two in found.values()),
         len(panels),
     )
 
 
-def _ends(experiment: Experiment, name: str, panels: Panels, method: str, title: str) -> Claim:
+def _ends(experiment: Experiment, panels: Panels, method: str) -> Claim:
     """Who is higher after the last round."""
     texts, above = [], []
     for panel, (split, own) in panels.items():
@@ -125,12 +126,12 @@ def _ends(experiment: Experiment, name: str, panels: Panels, method: str, title:
             for one in (method, *RIVALS)
         }
         if not math.isnan(sum(last.values())):
-            said = [f"{t} {100 * last[m]:.1f} %" for m, t in {method: title, **RIVALS}.items()]
+            said = [f"{NAMES[one]} {100 * value:.1f} %" for one, value in last.items()]
             texts.append(f"{panel}: {', '.join(said)}")
             above.append(last[method] > last["fedavg"])
     return Claim(
-        f"{name}: after the last round {title} is above FedAvg.",
-        "; ".join(texts),
+        f"{BEGINNING[method]} is above FedAvg after the last round.",
+        listed(*texts),
         tuple(above),
         len(panels),
         ASKED if method == "pfnm" else OURS,

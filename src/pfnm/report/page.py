@@ -18,9 +18,9 @@ from pfnm.formats.files import write_whole
 from pfnm.report.experiments import figure_names
 
 TALLIES = {  # whose claims, as the page counts them
-    PAPER: "Claims of the paper that hold: {} of {}",
-    OURS: "Statements about the joint method that hold in every setting: {} of {}",
-    ASKED: "Further statements that hold in every setting: {} of {}",
+    PAPER: "Claims of the paper that hold",
+    OURS: "Statements about the joint method that hold in every setting",
+    ASKED: "Further statements that hold in every setting",
 }
 Work = Mapping[str, Sequence[Sequence[float]]]
 """By data set, of every setting: seconds of work of each of its trials."""
@@ -35,32 +35,27 @@ CHOSEN = {  # a method and what is chosen for it on the training data
 
 def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> None:
     """A page in Markdown: verdicts; of each experiment its figures, claims and time."""
-    lines, found, clock, whole, waited = [], [], 0.0, 0.0, 0.0
+    lines: list[str] = []
+    found: dict[str, list[Claim]] = {}
+    clock, whole, waited = 0.0, 0.0, 0.0
     for experiment in experiments:
         folder = results / experiment.name
         rows = read_rows(folder)
         if not rows:
             whole = math.nan
             continue
-        lines += [f"## {experiment.name}: {experiment.title}", ""]
-        for path in [folder / f"{name}.png" for name in figure_names(experiment)]:
-            if not path.exists():  # not drawn yet
-                continue
-            place = os.path.relpath(path, page.parent)
-            lines += [f"![{experiment.title}]({Path(place).as_posix()})", ""]
-        own = claims(experiment, rows)
-        lines += ["| claim | measured | holds |", "|---|---|---|"] if own else []
-        lines += [f"| {claim.named} | {claim.measured} | {claim.verdict} |" for claim in own]
+        found[experiment.name] = claims(experiment, rows)
         work = _work(experiment, rows)
+        lines += [f"## {experiment.name}: {experiment.title}", ""]
+        lines += _pictures(experiment, folder, page)
+        lines += _measured(found[experiment.name])
         spent = sum(row["job_seconds"] or 0.0 for row in rows)
         lines += [
-            "",
             f"{_trials(work, experiment)}. {len(rows)} rows in `{experiment.name}/rows.csv`; "
             f"{_duration(seconds_spent(folder))} on the clock, {_duration(spent)} of work in one "
             "thread." + "".join(_choices(rows, method) for method in CHOSEN),
             "",
         ]
-        found += own
         clock += seconds_spent(folder)
         needed = _whole(work, experiment)
         whole += needed
@@ -73,28 +68,75 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
             f"{_duration(waited)} on the clock."
         )
     lines.append(total)
-    summary = [
-        line
-        for whose, said in TALLIES.items()
-        for line in _tally(said, [claim for claim in found if claim.whose == whose])
-    ]
+    summary = [line for whose in TALLIES for line in _tally(whose, found)]
+    if summary:
+        summary = ["## Verdicts", "", *summary]
     write_whole(page, "\n".join([INTRODUCTION, *summary, *lines, ""]).encode())
 
 
-def _tally(said: str, own: Sequence[Claim]) -> list[str]:
-    """How many claims hold, and which do not."""
+def _pictures(experiment: Experiment, folder: Path, page: Path) -> list[str]:
+    """Its figures, those that are drawn."""
+    lines = []
+    for path in [folder / f"{name}.png" for name in figure_names(experiment)]:
+        if path.exists():
+            place = Path(os.path.relpath(path, page.parent)).as_posix()
+            lines += [f"![{experiment.title}]({place})", ""]
+    return lines
+
+
+def _measured(own: Sequence[Claim]) -> list[str]:
+    """A table: each claim, and for each data set what was measured and whether it holds."""
     if not own:
         return []
-    verdicts = [claim.verdict for claim in own]
+    lines = ["| claim | data | measured | holds |", "|---|---|---|---|"]
+    for said, by_data in _grouped(own).items():
+        for number, (data, claim) in enumerate(by_data.items()):
+            measured = claim.measured.replace("\n", "<br>")
+            name = said if number == 0 else ""
+            lines.append(f"| {name} | {data} | {measured} | {claim.verdict} |")
+    return [*lines, ""]
+
+
+def _grouped(own: Sequence[Claim]) -> dict[str, dict[str, Claim]]:
+    """What is said of several data sets in the same words, together."""
+    found: dict[str, dict[str, Claim]] = {}
+    for claim in own:
+        found.setdefault(claim.named, {})[claim.data] = claim
+    return found
+
+
+def _tally(whose: str, found: Mapping[str, Sequence[Claim]]) -> list[str]:
+    """How many of somebody's claims hold, and a table of them all, data set by data set."""
+    own = {
+        name: [claim for claim in claims_of if claim.whose == whose]
+        for name, claims_of in found.items()
+    }
+    every = [claim for claims_of in own.values() for claim in claims_of]
+    if not every:
+        return []
+    verdicts = [claim.verdict for claim in every]
     unknown = verdicts.count(UNKNOWN)
-    more = f" ({unknown} not measured yet)" if unknown else ""
-    failing = [
-        f"- {claim.said} True in {sum(claim.found)} of {len(claim.found)} settings."
-        for claim in own
-        if claim.holds is False
+    more = f" ({unknown} {UNKNOWN})" if unknown else ""
+    names = list(dict.fromkeys(claim.data for claim in every))
+    lines = [
+        f"{TALLIES[whose]}: {verdicts.count('yes')} of {len(every)}{more}.",
+        "",
+        f"| experiment | claim | {' | '.join(names)} |",
+        "|---|---|" + "---|" * len(names),
     ]
-    ending = "; these do not:" if failing else "."
-    return [said.format(verdicts.count("yes"), len(own)) + more + ending, "", *failing, ""]
+    for name, claims_of in own.items():
+        for by_data in _grouped(claims_of).values():
+            said = next(iter(by_data.values())).said
+            cells = [_told(by_data[data]) if data in by_data else "" for data in names]
+            lines.append(f"| {name} | {said} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _told(claim: Claim) -> str:
+    """Its verdict; of one that does not hold, in how many settings it is true."""
+    if claim.holds is not False:
+        return claim.verdict
+    return f"no (in {sum(claim.found)} of {len(claim.found)})"
 
 
 def _trials(work: Work, experiment: Experiment) -> str:
@@ -208,7 +250,8 @@ more.
 - A method reaches the ensemble when it first has its accuracy; a noisy one may fall below it again.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
-and another start. A claim holds if it does so for the means of all the settings it speaks of.
-Methods are compared on the trials that they have in common. What is marked (ours) is about the
-joint method; what is marked (asked) is what a reader would want to know besides.
+and another start. A claim holds if it does so for the means of all the settings it speaks of;
+"no (in 2 of 4)" says in how many of them it is true. Methods are compared on the trials that they
+have in common. What is marked (ours) is about the joint method; what is marked (asked) is what a
+reader would want to know besides.
 """
