@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
+from pfnm.core.mlp import ROWS, forward, mlp
 from pfnm.core.network import Network
 from pfnm.evaluate import evaluate, predict
 from pfnm.federated.baselines import naive_average
@@ -110,3 +110,18 @@ def test_labels_that_differ_only_in_type() -> None:
     )
     with pytest.raises(PFNMError, match=r"one has the label 0 \(int\), two has '0' \(str\)"):
         naive_average([one, two])
+
+
+@pytest.mark.parametrize("rows", [0, 1, ROWS, 2 * ROWS + 1])
+def test_many_rows_are_run_as_each_alone_would_be(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    network = mlp([rng.normal(size=(3, 4)), rng.normal(size=(4, 2))])
+    inputs = rng.normal(size=(rows, 3))
+    first, second = (network.tensors[f"layers.{c}.weight"].T for c in range(2))
+    np.testing.assert_allclose(forward(network, inputs), np.maximum(inputs @ first, 0) @ second)
+
+
+def test_rows_of_the_wrong_length() -> None:
+    network = mlp([np.eye(3)], name="north")
+    with pytest.raises(PFNMError, match=r"north takes 3 inputs, an example .* shape \(5,\)"):
+        forward(network, np.zeros((2 * ROWS, 5)))
