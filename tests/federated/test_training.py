@@ -9,6 +9,7 @@ import pytest
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward, layers
 from pfnm.core.network import Network
+from pfnm.federated import training
 from pfnm.federated.data import Data
 from pfnm.federated.training import Recipe, batch_plan, initial_network, stacked, train_sites
 
@@ -59,7 +60,10 @@ def one_by_one(
     [{}, {"bias_start": None}, {"optimizer": "sgd", "learning_rate": 0.1}, {"proximal": 0.5}],
     ids=str,
 )
-def test_all_sites_at_once_is_the_same_as_one_by_one(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_sites_at_once_are_the_same_as_one_by_one(
+    options: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After 50 steps of the largest site; the smallest has one batch an epoch."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(230, 6)).astype(np.float32)
@@ -68,6 +72,8 @@ def test_all_sites_at_once_is_the_same_as_one_by_one(options: dict[str, Any]) ->
     recipe = replace(Recipe(hidden=(8, 5), epochs=5, batch_size=16), **options)
     starts = [initial_network(6, 3, recipe, np.random.default_rng(j)) for j in range(3)]
     rngs = [np.random.default_rng(10 + j) for j in range(3)]
+    own_bytes = training.COPIES * 4 * starts[0].parameters
+    monkeypatch.setattr(training, "STACK_BYTES", at_once * own_bytes)
     together = train_sites(starts, x, y, parts, recipe, rngs)
     for j, part in enumerate(parts):
         alone = one_by_one(starts[j], x[part], y[part], recipe, 10 + j)

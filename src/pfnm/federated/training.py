@@ -1,7 +1,7 @@
-"""Local training: the networks of all sites at once, as stacked tensors.
+"""Local training: the networks of many sites at once, as stacked tensors.
 
-Every step is one batched product a layer for all the sites still at work, and one optimizer step.
-The result is that of training the sites one by one on the same batches.
+Every step is one batched product a layer for all the sites of a stack that are still at work, and
+one optimizer step. The result is that of training the sites one by one on the same batches.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 PADDING = -1  # in a batch with fewer examples than the others
+STACK_BYTES = 12_000_000  # of a stack, so that it stays in the processor's cache: a sixth faster
+COPIES = 5  # of every weight: itself, its gradient, and what AMSGrad remembers
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def stacked(
     recipe: Recipe,
     rngs: Rngs,
 ) -> Trained:
-    """All sites at once: the lab's own `LocalTraining`."""
+    """Many sites at once: the lab's own `LocalTraining`."""
     tensors = _train(
         list(starts.values()),
         data.train_inputs,
@@ -142,17 +144,24 @@ def _train(
     order = np.argsort([-len(plan) for plan in plans], kind="stable")
     x = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32))
     y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
-    trained = _train_stack(
-        _stack([networks[j] for j in order]),
-        len(layers(networks[0])),
-        x,
-        y,
-        _stacked_batches([parts[j] for j in order], [plans[j] for j in order]),
-        [len(plans[j]) for j in order],
-        recipe,
-    )
-    result = dict(zip(order.tolist(), trained, strict=True))
-    return [result[j] for j in range(len(networks))]
+    depth = len(layers(networks[0]))
+    own_bytes = COPIES * x.itemsize * networks[0].parameters
+    at_once = max(1, STACK_BYTES // own_bytes)
+    trained: dict[int, list[torch.Tensor]] = {}
+    for first in range(0, len(order), at_once):
+        some = order[first : first + at_once].tolist()
+        own_plans = [plans[j] for j in some]
+        found = _train_stack(
+            _stack([networks[j] for j in some]),
+            depth,
+            x,
+            y,
+            _stacked_batches([parts[j] for j in some], own_plans),
+            [len(plan) for plan in own_plans],
+            recipe,
+        )
+        trained.update(zip(some, found, strict=True))
+    return [trained[j] for j in range(len(networks))]
 
 
 def _train_stack(
