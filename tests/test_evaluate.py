@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_labels_that_differ_only_in_type() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, ROWS, 2 * ROWS + 1])
-def test_many_rows_are_run_as_each_alone_would_be(rows: int) -> None:
+def test_many_rows_are_run_in_blocks(rows: int) -> None:
     rng = np.random.default_rng(0)
     network = mlp([rng.normal(size=(3, 4)), rng.normal(size=(4, 2))])
     inputs = rng.normal(size=(rows, 3))
@@ -121,7 +122,9 @@ def test_many_rows_are_run_as_each_alone_would_be(rows: int) -> None:
     np.testing.assert_allclose(forward(network, inputs), np.maximum(inputs @ first, 0) @ second)
 
 
-def test_rows_of_the_wrong_length() -> None:
+@pytest.mark.parametrize("shape", [(), (3,), (2 * ROWS, 5), (2, 3, 1)])
+def test_rows_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
     network = mlp([np.eye(3)], name="north")
-    with pytest.raises(PFNMError, match=r"north takes 3 inputs, an example .* shape \(5,\)"):
-        forward(network, np.zeros((2 * ROWS, 5)))
+    words = re.escape(f"north takes 3 inputs, the data has shape {shape}")
+    with pytest.raises(PFNMError, match=words):
+        forward(network, np.zeros(shape))

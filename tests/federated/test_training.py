@@ -72,13 +72,23 @@ def test_sites_at_once_are_the_same_as_one_by_one(
     recipe = replace(Recipe(hidden=(8, 5), epochs=5, batch_size=16), **options)
     starts = [initial_network(6, 3, recipe, np.random.default_rng(j)) for j in range(3)]
     rngs = [np.random.default_rng(10 + j) for j in range(3)]
-    own_bytes = training.COPIES * 4 * starts[0].parameters
-    monkeypatch.setattr(training, "STACK_BYTES", at_once * own_bytes)
+    monkeypatch.setattr(training, "STACK_BYTES", at_once * 20 * starts[0].parameters)
+    assert training.sites_at_once(starts[0].parameters) == at_once
     together = train_sites(starts, x, y, parts, recipe, rngs)
     for j, part in enumerate(parts):
         alone = one_by_one(starts[j], x[part], y[part], recipe, 10 + j)
         for name, tensor in alone.tensors.items():
             np.testing.assert_allclose(together[j].tensors[name], tensor, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "at_once"), [((784, 100, 10), 10), ((3072, 100, 10), 2), ((3072, 400, 10), 1)]
+)
+def test_sites_at_once_by_hand(sizes: tuple[int, int, int], at_once: int) -> None:
+    """16 MB, 4 bytes a number, 5 numbers a weight."""
+    inputs, hidden, outputs = sizes
+    parameters = (inputs + 1) * hidden + (hidden + 1) * outputs
+    assert training.sites_at_once(parameters) == at_once
 
 
 def test_a_site_that_diverges_fails_alone() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import typer
 
-from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (help's order)
+from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
 from pfnm.core.errors import PFNMError
 

@@ -47,7 +47,7 @@ def show(experiment: Experiment, rows: Sequence[Row], folder: Path) -> None:
         "claim", "data", "measured", "holds", title=experiment.title, title_justify="left"
     )
     for claim in claims(experiment, rows):
-        table.add_row(claim.named, claim.data, claim.measured, claim.verdict)
+        table.add_row(claim.said, claim.marked, claim.measured, claim.verdict)
     out.print(table)
     out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how what stands behind them is read."""
+"""Options about networks that several commands have, and how what stands behind them is read."""
 
 from __future__ import annotations
 

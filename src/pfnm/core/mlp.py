@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -157,11 +156,7 @@ def in_terms_of(network: Network, template: Network) -> Network:
 def preactivations(network: Network, inputs: Tensor) -> Iterator[Tensor]:
     """The value of every layer before its activation, (examples, units), bottom to top."""
     stack = layers(network)
-    if inputs.ndim != 2 or inputs.shape[1] != stack[0].weight.shape[0]:
-        raise PFNMError(
-            f"{network.name} takes {stack[0].weight.shape[0]} inputs, an example of the data has "
-            f"shape {inputs.shape[1:]}; give one row of that many numbers for each example"
-        )
+    _check_inputs(network, inputs)
     activation = ACTIVATIONS[network.activation]
     values = inputs
     for depth, layer in enumerate(stack):
@@ -173,8 +168,20 @@ def preactivations(network: Network, inputs: Tensor) -> Iterator[Tensor]:
 
 def forward(network: Network, inputs: Tensor) -> Tensor:
     """The outputs (examples, outputs) before the output function."""
-    blocks = (inputs[first : first + ROWS] for first in range(0, max(len(inputs), 1), ROWS))
-    return np.concatenate([deque(preactivations(network, x), maxlen=1).pop() for x in blocks])
+    _check_inputs(network, inputs)
+    outputs = []
+    for first in range(0, max(len(inputs), 1), ROWS):
+        *_, values = preactivations(network, inputs[first : first + ROWS])
+        outputs.append(values)
+    return np.concatenate(outputs)
+
+
+def _check_inputs(network: Network, inputs: Tensor) -> None:
+    if inputs.ndim != 2 or inputs.shape[1] != network.sizes[INPUT]:
+        raise PFNMError(
+            f"{network.name} takes {network.sizes[INPUT]} inputs, the data has shape "
+            f"{inputs.shape}; give one row of that many numbers for each example"
+        )
 
 
 def probabilities(network: Network, inputs: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class Claim:
     """What is said, and what was measured: lines of text.
 
     found: whether it holds in each setting that is measured; wanted: the settings it speaks of;
-    data: the data set's name.
+    data: the data set's name, which `claims` fills in.
     """
 
     said: str
@@ -44,9 +44,9 @@ class Claim:
         return UNKNOWN if self.holds is None else "yes" if self.holds else "no"
 
     @property
-    def named(self) -> str:
-        """The claim, and whose it is, if not the paper's."""
-        return self.said + MARKS[self.whose]
+    def marked(self) -> str:
+        """The data set, and whose claim it is of that, if not the paper's."""
+        return self.data + MARKS[self.whose]
 
 
 def data_name(data: str) -> str:

@@ -76,8 +76,8 @@ def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> I
         len(experiment.splits),
     )
     yield Claim(
-        "The sites' variance matters more than those two (between the best and the worst of each "
-        "grid).",
+        "The sites' variance matters more than the prior's variance and mass (between the best and "
+        "the worst of each grid).",
         listed(*others),
         tuple(stronger),
         len(experiment.splits),

@@ -11,7 +11,6 @@ from pfnm.experiments.rows import Row, fits, means, moments
 
 RIVALS = ("fedavg", "dsgd")
 NAMES = {"pfnm": "PFNM", "pfnm-joint": "the joint method", "fedavg": "FedAvg", "dsgd": "D-SGD"}
-BEGINNING = {"pfnm": "PFNM", "pfnm-joint": "The joint method"}  # of a sentence
 COUNTED = {  # against what, in which words, and how its numbers are written
     "communications": ("with fewer communications", ",.0f"),
     "epochs": ("after fewer epochs of local training", ".1f"),
@@ -56,11 +55,12 @@ def _reaches(panels: Panels, method: str) -> Iterator[Claim]:
                 f"{NAMES[one]} {_amount(together[one][against], form)}" for one in methods
             )
             first = sum(_first(needed, method, against) for needed in apart)
-            texts.append(f"{panel}: {said} (first in {first} of {len(apart)} trials)")
+            trials = f"{len(apart)} trial{'s' if len(apart) > 1 else ''}"
+            texts.append(f"{panel}: {said} ({NAMES[method]} first in {first} of {trials})")
         of_paper = method == "pfnm" and against == "communications"
         yield Claim(
-            f"{BEGINNING[method]} reaches the accuracy of the uniform ensemble {words} than FedAvg "
-            "and D-SGD (means over trials).",
+            f"{_beginning(method)} reaches the accuracy of the uniform ensemble {words} than "
+            "FedAvg and D-SGD (means over trials).",
             listed(*texts),
             tuple(_first(needed[0], method, against) for needed in found.values()),
             len(panels),
@@ -93,6 +93,11 @@ def _needed(rows: Sequence[Row], methods: Iterable[str]) -> Needed:
 def _first(needed: Needed, method: str, against: str) -> bool:
     """Whether a method needs less than its rivals."""
     return needed[method][against] < min(needed[rival][against] for rival in RIVALS)
+
+
+def _beginning(method: str) -> str:
+    """A method's name, where a sentence begins with it."""
+    return NAMES[method][0].upper() + NAMES[method][1:]
 
 
 def _amount(value: float, form: str) -> str:
@@ -130,7 +135,7 @@ def _ends(experiment: Experiment, panels: Panels, method: str) -> Claim:
             texts.append(f"{panel}: {', '.join(said)}")
             above.append(last[method] > last["fedavg"])
     return Claim(
-        f"{BEGINNING[method]} is above FedAvg after the last round.",
+        f"{_beginning(method)} is above FedAvg after the last round.",
         listed(*texts),
         tuple(above),
         len(panels),

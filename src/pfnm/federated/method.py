@@ -82,16 +82,16 @@ def usable(
     left_out: dict[str, str],
 ) -> dict[str, Network]:
     """The networks that can be used; why the others cannot is added to `left_out`."""
-    usable = {}
+    found = {}
     for name, start in starts.items():
-        found = returned.get(name, PFNMError(f"{name}: sent nothing"))
-        if isinstance(found, PFNMError):
-            left_out[name] = str(found)
-        elif found.sizes != start.sizes:
-            left_out[name] = f"{name}: sent layers of {found.sizes}, expected {start.sizes}"
+        sent = returned.get(name, PFNMError(f"{name}: sent nothing"))
+        if isinstance(sent, PFNMError):
+            left_out[name] = str(sent)
+        elif sent.sizes != start.sizes:
+            left_out[name] = f"{name}: sent layers of {sent.sizes}, expected {start.sizes}"
         else:
-            usable[name] = found
-    return usable
+            found[name] = sent
+    return found
 
 
 def accuracy(federation: Federation, network: Network) -> float:

@@ -9,14 +9,14 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
 from pfnm.federated.baselines import kmeans, naive_average
 from pfnm.federated.method import Info, Local, Method
-from pfnm.federated.once import alone, fused, one_network, together
+from pfnm.federated.once import alone, ensembled, fused, one_network
 from pfnm.federated.rounds import average_round, downpour_round, pfnm_round
 from pfnm.federated.setting import SERVER, Federation, Setting
 
 METHODS: Mapping[str, Method] = {
     "local": Method("one site alone (mean)", once=alone),
-    "ensemble": Method("uniform ensemble", once=partial(together, weighted=False)),
-    "weighted": Method("class-weighted ensemble", once=partial(together, weighted=True)),
+    "ensemble": Method("uniform ensemble", once=partial(ensembled, weighted=False)),
+    "weighted": Method("class-weighted ensemble", once=partial(ensembled, weighted=True)),
     "average": Method(
         "plain average, once",
         once=lambda federation, local: one_network(

@@ -52,7 +52,7 @@ def alone(federation: Federation, local: Local) -> tuple[None, Info]:
     )
 
 
-def together(federation: Federation, local: Local, *, weighted: bool) -> tuple[None, Info]:
+def ensembled(federation: Federation, local: Local, *, weighted: bool) -> tuple[None, Info]:
     """All networks asked, their answers averaged."""
     networks = list(local.networks.values())
     counts = server_counts(federation, local.networks) if weighted else None

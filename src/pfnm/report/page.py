@@ -18,9 +18,9 @@ from pfnm.formats.files import write_whole
 from pfnm.report.experiments import figure_names
 
 TALLIES = {  # whose claims, as the page counts them
-    PAPER: "Claims of the paper that hold",
-    OURS: "Statements about the joint method that hold in every setting",
-    ASKED: "Further statements that hold in every setting",
+    PAPER: "Claims of the paper",
+    OURS: "Statements about the joint method",
+    ASKED: "Further statements",
 }
 Work = Mapping[str, Sequence[Sequence[float]]]
 """By data set, of every setting: seconds of work of each of its trials."""
@@ -90,10 +90,10 @@ def _measured(own: Sequence[Claim]) -> list[str]:
         return []
     lines = ["| claim | data | measured | holds |", "|---|---|---|---|"]
     for said, by_data in _grouped(own).items():
-        for number, (data, claim) in enumerate(by_data.items()):
+        for number, claim in enumerate(by_data.values()):
             measured = claim.measured.replace("\n", "<br>")
             name = said if number == 0 else ""
-            lines.append(f"| {name} | {data} | {measured} | {claim.verdict} |")
+            lines.append(f"| {name} | {claim.marked} | {measured} | {claim.verdict} |")
     return [*lines, ""]
 
 
@@ -101,7 +101,7 @@ def _grouped(own: Sequence[Claim]) -> dict[str, dict[str, Claim]]:
     """What is said of several data sets in the same words, together."""
     found: dict[str, dict[str, Claim]] = {}
     for claim in own:
-        found.setdefault(claim.named, {})[claim.data] = claim
+        found.setdefault(claim.said, {})[claim.data] = claim
     return found
 
 
@@ -119,21 +119,21 @@ def _tally(whose: str, found: Mapping[str, Sequence[Claim]]) -> list[str]:
     more = f" ({unknown} {UNKNOWN})" if unknown else ""
     names = list(dict.fromkeys(claim.data for claim in every))
     lines = [
-        f"{TALLIES[whose]}: {verdicts.count('yes')} of {len(every)}{more}.",
+        f"{TALLIES[whose]}: {verdicts.count('yes')} of {len(every)} hold{more}, each data set "
+        "counted by itself.",
         "",
         f"| experiment | claim | {' | '.join(names)} |",
         "|---|---|" + "---|" * len(names),
     ]
     for name, claims_of in own.items():
-        for by_data in _grouped(claims_of).values():
-            said = next(iter(by_data.values())).said
+        for said, by_data in _grouped(claims_of).items():
             cells = [_told(by_data[data]) if data in by_data else "" for data in names]
             lines.append(f"| {name} | {said} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
 def _told(claim: Claim) -> str:
-    """Its verdict; of one that does not hold, in how many settings it is true."""
+    """Its verdict; of one that does not hold, in how many of the measured settings it is true."""
     if claim.holds is not False:
         return claim.verdict
     return f"no (in {sum(claim.found)} of {len(claim.found)})"
@@ -231,13 +231,13 @@ more.
 - With a small sigma^2 top-down matching merges little, and of deep networks it may make one with
   more parameters than all of them together. *PFNM, at most twice a site's width* is the same with
   that limit, which is ours by default; its sigma^2 is chosen in the same way. The one with at most
-  as many parameters as the sites' networks together, of which the table speaks, is chosen so among
-  all that were tried for these two.
-- *Ours* is joint matching as `pfnm fuse` does it, which sees the networks, the class counts and the
-  range of the inputs, and no data: at twice a site's width, which is the default, and with at most
-  as many parameters as PFNM as published took in that trial. Its constants were chosen on MNIST,
-  ten sites of one to six layers, by test accuracy (docs/deep.md), so on the same pictures as here:
-  what it does on CIFAR-10 is the harder test.
+  as many parameters as the sites' networks together, of which the claims on depth speak, is chosen
+  so among all that were tried for these two.
+- *Ours*, or *the joint method*, is joint matching as `pfnm fuse` does it, which sees the networks,
+  the class counts and the range of the inputs, and no data: at twice a site's width, which is the
+  default, and with at most as many parameters as PFNM as published took in that trial. Its
+  constants were chosen on MNIST, ten sites of one to six layers, by test accuracy (docs/deep.md),
+  so on the same pictures as here: what it does on CIFAR-10 is the harder test.
 - PFNM, ours and the class-weighted ensemble know how many examples of each class a site has; the
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
@@ -251,7 +251,8 @@ more.
 
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of;
-"no (in 2 of 4)" says in how many of them it is true. Methods are compared on the trials that they
-have in common. What is marked (ours) is about the joint method; what is marked (asked) is what a
-reader would want to know besides.
+"no (in 2 of 4)" says in how many of those measured it is true, and an empty place that it was not
+made of that data set. Methods are compared on the trials that they have in common. What is marked
+(ours) is about the joint method; what is marked (asked) is what a reader would want to know
+besides.
 """
