@@ -72,8 +72,10 @@ def test_sites_at_once_are_the_same_as_one_by_one(
     recipe = replace(Recipe(hidden=(8, 5), epochs=5, batch_size=16), **options)
     starts = [initial_network(6, 3, recipe, np.random.default_rng(j)) for j in range(3)]
     rngs = [np.random.default_rng(10 + j) for j in range(3)]
-    monkeypatch.setattr(training, "STACK_BYTES", at_once * 20 * starts[0].parameters)
-    assert training.sites_at_once(starts[0].parameters) == at_once
+    threads = torch.get_num_threads()
+    a_thread = -(-at_once * 20 * starts[0].parameters // threads)
+    monkeypatch.setattr(training, "STACK_BYTES", a_thread)
+    assert training.sites_at_once(starts[0].parameters, threads) == at_once
     together = train_sites(starts, x, y, parts, recipe, rngs)
     for j, part in enumerate(parts):
         alone = one_by_one(starts[j], x[part], y[part], recipe, 10 + j)
@@ -82,13 +84,15 @@ def test_sites_at_once_are_the_same_as_one_by_one(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "at_once"), [((784, 100, 10), 10), ((3072, 100, 10), 2), ((3072, 400, 10), 1)]
-)
-def test_sites_at_once_by_hand(sizes: tuple[int, int, int], at_once: int) -> None:
-    """16 MB, 4 bytes a number, 5 numbers a weight."""
+    ("sizes", "threads", "at_once"),
+    [((784, 100, 10), 1, 5), ((784, 100, 10), 2, 10), ((3072, 100, 10), 2, 2),
+     ((3072, 400, 10), 2, 1)],
+)  # fmt: skip
+def test_sites_at_once_by_hand(sizes: tuple[int, int, int], threads: int, at_once: int) -> None:
+    """8 MB a thread, 4 bytes a number, 5 numbers a weight."""
     inputs, hidden, outputs = sizes
     parameters = (inputs + 1) * hidden + (hidden + 1) * outputs
-    assert training.sites_at_once(parameters) == at_once
+    assert training.sites_at_once(parameters, threads) == at_once
 
 
 def test_a_site_that_diverges_fails_alone() -> None:

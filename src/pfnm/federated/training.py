@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 PADDING = -1  # in a batch with fewer examples than the others
-STACK_BYTES = 16_000_000  # of a stack: half of the 32 MB that processors' last caches often have
+STACK_BYTES = 8_000_000  # of a stack, for each thread: what one has of the processor's last cache
 COPIES = 5  # of every weight: itself, its gradient, and what AMSGrad remembers (SGD: nothing)
 
 
@@ -145,7 +145,7 @@ def _train(
     x = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32))
     y = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     depth = len(layers(networks[0]))
-    at_once = sites_at_once(networks[0].parameters)
+    at_once = sites_at_once(networks[0].parameters, torch.get_num_threads())
     trained: dict[int, list[torch.Tensor]] = {}
     for first in range(0, len(order), at_once):
         some = order[first : first + at_once].tolist()
@@ -163,9 +163,10 @@ def _train(
     return [trained[j] for j in range(len(networks))]
 
 
-def sites_at_once(parameters: int) -> int:
+def sites_at_once(parameters: int, threads: int) -> int:
     """How many sites with so many weights make a stack that stays in the processor's cache."""
-    return max(1, STACK_BYTES // (COPIES * np.dtype(np.float32).itemsize * parameters))
+    own_bytes = COPIES * np.dtype(np.float32).itemsize * parameters
+    return max(1, threads * STACK_BYTES // own_bytes)
 
 
 def _train_stack(
