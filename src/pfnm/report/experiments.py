@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,45 +15,30 @@ from pfnm.experiments.claim import WIDTH_CAP, data_name, layers_name, split_name
 from pfnm.experiments.claims import AUTHORS_SECONDS, slowest
 from pfnm.experiments.claims_once import differences, varied_in
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, Spread, fits, means, moments
+from pfnm.experiments.rows import Row, fits, means, moments
 from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
+from pfnm.report.drawing import (
+    LINES,
+    STYLES,
+    curve,
+    legend,
+    log_scale,
+    panel_grid,
+    titled,
+    trials_shown,
+)
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colours that colour-blind people can tell apart (Okabe and Ito), and a mark each.
-STYLES: Mapping[str, tuple[str, str, str]] = {
-    "local": ("one site alone (mean)", "#999999", "v"),
-    "ensemble": ("uniform ensemble", "#000000", "D"),
-    "weighted": ("class-weighted ensemble", "#000000", "d"),
-    "fedavg": ("FedAvg, shared start", "#E69F00", "s"),
-    "kmeans": ("k-means of units", "#CC79A7", "^"),
-    "dsgd": ("D-SGD", "#D55E00", "x"),
-    "pfnm": ("PFNM, as published", "#0072B2", "o"),
-    "pfnm-same": ("PFNM, at most twice a site's width", "#D55E00", "X"),
-    "pfnm-joint": ("ours in rounds", "#009E73", "P"),
-    "joint-same": ("ours, PFNM's number of parameters", "#56B4E9", "*"),
-    "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
-}
-SIZED = (
-    "kmeans",
-    "pfnm",
-    "pfnm-same",
-    "joint-same",
-    "joint",
-    "pfnm-joint",
-)  # the size is part of the result
-LINES = {"ensemble": "--", "weighted": ":"}
+# Whose size is part of the result.
+SIZED = ("kmeans", "pfnm", "pfnm-same", "joint-same", "joint", "pfnm-joint")
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 LEAST_SPAN = 0.1  # points that the colours of heat maps stand for
 ROOM = 3  # points below the lowest value after a round (D-SGD's first minibatches lie lower
 # still); a third of it above the highest
 DETAIL = 6  # points above and below the ensemble; what is further off is seen in the row above
-MOST_BARS = 12  # in a curve; where there are more, the deviation is a band
-PANEL = 3.1  # inches
-LEGEND_ENTRY = 2.9  # inches
 RESOLUTION = 130
 
 
@@ -72,106 +57,31 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
     return paths
 
 
-def _grid(rows: int, columns: int) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    size = (max(PANEL * columns, 2 * PANEL), 0.85 * PANEL * rows + 0.6)
-    figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def _curve(
-    axes: Axes,
-    method: str,
-    xs: Sequence[float],
-    values: Sequence[Spread],
-    factor: float = 1.0,
-) -> None:
-    """Mean and standard deviation over trials; nothing where nothing is measured."""
-    if not any(number for *_, number in values):
-        return
-    label, colour, mark = STYLES[method]
-    mean, deviation = (factor * np.array([value[part] for value in values]) for part in (0, 1))
-    fine = len(xs) > MOST_BARS
-    axes.errorbar(
-        xs, mean, None if fine else deviation, color=colour, marker=mark, markersize=5,
-        markevery=len(xs) // MOST_BARS + 1, capsize=2, linewidth=1.4, label=label,
-        linestyle=LINES.get(method, "-"),
-    )  # fmt: skip
-    if fine:
-        _band(axes, xs, mean, deviation, colour)
-
-
-def _band(axes: Axes, xs: Sequence[float], mean: Array, deviation: Array, colour: str) -> None:
-    axes.fill_between(xs, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
-
-
-def _legend(figure: Figure, grid: Any) -> None:
-    """Of all the axes of a figure together."""
-    known: dict[str, Any] = {}
-    for axes in grid.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            known.setdefault(label, handle)
-    if known:
-        columns = max(2, int(figure.get_figwidth() / LEGEND_ENTRY))
-        figure.legend(
-            list(known.values()),
-            list(known),
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
-
-
-def _trials(rows: Sequence[Row], **where: Any) -> str:
-    """How many trials these rows have; from least to most where settings differ."""
-    settings: dict[tuple[Any, ...], set[int]] = {}
-    for row in rows:
-        if fits(row, where):
-            settings.setdefault((row["sites"], row["depth"], row["method"]), set()).add(
-                row["trial"]
-            )
-    numbers = sorted({len(found) for found in settings.values()})
-    if not numbers:
-        return "not measured yet"
-    several = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
-    return f"{several} trial{'s' if numbers[-1] != 1 else ''}"
-
-
-def _titled(axes: Axes, *lines: str) -> None:
-    axes.set_title("\n".join(lines), fontsize=9)
-
-
-def _log_scale(axes: Axes) -> None:
-    if axes.has_data():
-        axes.set_xscale("log")
-
-
 def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     """Accuracy, the same against the ensemble, and size; a column for each data set and split."""
     varied, xs = varied_in(experiment)
-    figure, grid = _grid(3, len(experiment.panels))
+    figure, grid = panel_grid(3, len(experiment.panels))
     for column, (data, split) in enumerate(experiment.panels):
         top, middle, bottom = grid[:, column]
         where = {"data": data, "split": split}
         own = [row for row in rows if row["data"] == data]
         for method in experiment.methods:
             values = [means(own, "accuracy", split=split, method=method, **{varied: x}) for x in xs]
-            _curve(top, method, xs, values, 100)
+            curve(top, method, xs, values, 100)
             lead = differences(experiment, own, method, "ensemble")
             values = [lead.get((split, x), (math.nan, math.nan, 0)) for x in xs]
-            _curve(middle, method, xs, values, 100)
+            curve(middle, method, xs, values, 100)
             if method in SIZED:
                 values = [
                     means(own, "log_ratio", split=split, method=method, **{varied: x}) for x in xs
                 ]
-                _curve(bottom, method, xs, values)
+                curve(bottom, method, xs, values)
         middle.set_ylim(-DETAIL, DETAIL)
         sites = [x if varied == "sites" else experiment.sites[0] for x in xs]
         capped = [math.log(min(1.0, WIDTH_CAP / (UNITS * number))) for number in sites]
         label = f"{WIDTH_CAP} units a layer, the published limit"
         bottom.plot(xs, capped, color="#0072B2", lw=0.8, ls=":", label=label)
-        _titled(top, data_name(data), split_name(split), _trials(rows, **where))
+        titled(top, data_name(data), split_name(split), trials_shown(rows, **where))
         bottom.set_xlabel("sites" if varied == "sites" else "hidden layers")
         for axes in (top, middle, bottom):
             axes.set_xticks(xs)
@@ -179,7 +89,7 @@ def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     grid[0, 0].set_ylabel("test accuracy (%)")
     grid[1, 0].set_ylabel("points above the\nuniform ensemble")
     grid[2, 0].set_ylabel(r"size, $\log(L / \sum_j L_j)$")
-    _legend(figure, grid)
+    legend(figure, grid)
     return {experiment.name: figure}
 
 
@@ -195,7 +105,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     figures = {}
     for name, data in zip(figure_names(experiment), experiment.data, strict=True):
         columns = [(split, depth) for split in experiment.splits for depth in experiment.depths]
-        figure, grid = _grid(3, len(columns))
+        figure, grid = panel_grid(3, len(columns))
         for column, (split, depth) in enumerate(columns):
             where = {"data": data, "split": split, "depth": depth}
             above, middle, below = grid[:, column]
@@ -215,20 +125,20 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
                 values = [means(rows, "accuracy", **own, **moment) for moment in when]
                 for axes, against in ((above, "communications"), (middle, "epochs")):
                     xs = [means(rows, against, **{**own, **moment})[0] for moment in when]
-                    _curve(axes, method, xs, values, 100)
+                    curve(axes, method, xs, values, 100)
                 if method in SIZED:
                     sizes = [means(rows, "units", **own, **moment) for moment in when]
-                    _curve(below, method, [moment["round"] for moment in when], sizes)
-            _log_scale(above)
+                    curve(below, method, [moment["round"] for moment in when], sizes)
+            log_scale(above)
             after = [r["accuracy"] for r in rows if fits(r, where) and r["round"] is not None]
             known = [value for value in after if value is not None]
             for axes in (above, middle) if known else ():
                 axes.set_ylim(100 * min(known) - ROOM, 100 * max(known) + ROOM / 3)
-            _titled(
+            titled(
                 above,
                 data_name(data),
                 split_name(split),
-                f"{layers_name(depth)}, {_trials(rows, **where)}",
+                f"{layers_name(depth)}, {trials_shown(rows, **where)}",
             )
             for axes, label in (
                 (above, "communications"), (middle, "epochs (mean over sites)"), (below, "rounds"),
@@ -239,7 +149,7 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
         grid[0, 0].set_ylabel("test accuracy (%)")
         grid[1, 0].set_ylabel("test accuracy (%)")
         grid[2, 0].set_ylabel("global units, all layers")
-        _legend(figure, grid)
+        legend(figure, grid)
         figures[name] = figure
     return figures
 
@@ -249,7 +159,7 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    figure, grid = _grid(2, len(experiment.panels))
+    figure, grid = panel_grid(2, len(experiment.panels))
     heats = [_heat(experiment, rows, data, split) for data, split in experiment.panels]
     measured = [heat for heat in heats if np.isfinite(heat).all()]
     worst = max([np.ptp(heat) for heat in measured], default=0.0)
@@ -269,12 +179,12 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
             range(len(experiment.prior_variances)), [f"{v:g}" for v in experiment.prior_variances]
         )
         top.set_xlabel(r"mass $\gamma_0$")
-        _titled(
+        titled(
             top,
             data_name(data),
             split_name(split),
             f"{experiment.heat_sites} sites, $\\sigma^2$ = {SITE_VARIANCE:g}, "
-            f"{_trials(rows, **where, method='prior')}",
+            f"{trials_shown(rows, **where, method='prior')}",
         )
         for colour, sites in zip(SEVERAL, experiment.sites, strict=False):
             own = {**where, "method": "site variance", "sites": sites}
@@ -287,12 +197,12 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
                 experiment.site_variances, 100 * found[:, 0], 100 * found[:, 1], fmt="o-",
                 color=colour, ms=4, capsize=2, label=f"{sites} sites",
             )  # fmt: skip
-        _titled(
+        titled(
             bottom,
             rf"$\sigma_0^2$ = {PRIOR_VARIANCE:g}, $\gamma_0$ = {MASS:g}, "
-            f"{_trials(rows, **where, method='site variance')}",
+            f"{trials_shown(rows, **where, method='site variance')}",
         )
-        _log_scale(bottom)
+        log_scale(bottom)
         bottom.set_xlabel(r"sites' variance $\sigma^2$")
         ticks = experiment.site_variances
         bottom.set_xticks(ticks, [f"{value:g}" for value in ticks])
@@ -306,7 +216,7 @@ def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figur
     )
     grid[0, 0].set_ylabel(r"prior variance $\sigma_0^2$")
     grid[1, 0].set_ylabel("accuracy on training data (%)")
-    _legend(figure, grid)
+    legend(figure, grid)
     return {experiment.name: figure}
 
 
@@ -351,16 +261,16 @@ def _timing(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
             )
     names = [
         f"{data_name(data)}, {sites} sites,\n{layers_name(depth)}\n"
-        f"{_trials(rows, data=data, depth=depth)}"
+        f"{trials_shown(rows, data=data, depth=depth)}"
         for data, sites, depth in cases
     ]
     axes.set_yticks(range(len(cases)), names)
     axes.set_ylim(len(cases) - 0.5, -0.6)
-    _log_scale(axes)
+    log_scale(axes)
     axes.margins(x=0.15)
     axes.grid(alpha=0.3, axis="x")
     axes.set_xlabel("seconds of one matching")
-    _legend(figure, np.array([axes]))
+    legend(figure, np.array([axes]))
     return {experiment.name: figure}
 
 
