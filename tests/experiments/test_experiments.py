@@ -284,12 +284,14 @@ def test_verdicts_on_rounds_by_hand() -> None:
     ]  # fmt: skip
     rows.append(row(method="ensemble", round=0, accuracy=0.905))
     found = claims(own, rows)
-    assert [claim.holds for claim in found] == [True, False, True, True, None, None, None]
+    assert [claim.holds for claim in found] == [True, False, True, True, *[None] * 4]
     assert "PFNM 2, FedAvg never, D-SGD 100" in found[0].measured
     assert "PFNM 20.0, FedAvg never, D-SGD 10.0" in found[1].measured
     assert "(PFNM first in 1 of 1 trial)" in found[0].measured
     assert "99 to 97 units" in found[2].measured
-    assert "PFNM 92.0 %, FedAvg 90.0 %, D-SGD 97.0 %" in found[3].measured
+    assert (
+        "PFNM 92.0 % with 97 units, FedAvg 90.0 % with 97 units, D-SGD 97.0 %" in found[3].measured
+    )
     alone = row(method="ensemble", round=0, accuracy=0.1, trial=1)
     assert claims(own, [*rows, alone]) == found  # a trial that the others do not have
     later = [{**r, "trial": 1, "communications": 1000, "accuracy": 1.0}
@@ -298,15 +300,20 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert "(PFNM first in 1 of 2 trials)" in claims(own, [*rows, *later])[0].measured
     early = row(method="dsgd", communications=1, epochs=0.1, accuracy=0.91)
     found = claims(own, [*rows, early])
-    assert [claim.holds for claim in found] == [False, False, True, True, None, None, None]
+    assert [claim.holds for claim in found] == [False, False, True, True, *[None] * 4]
     assert "D-SGD 0.1" in found[1].measured
     sooner = [
         {**r, "method": "pfnm-joint", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
     ]
     found = claims(own, [*rows, *sooner])
-    assert [claim.holds for claim in found] == [True, False, True, True, True, False, True]
+    assert [claim.holds for claim in found] == [True, False, True, True, True, False, True, True]
     assert "the joint method 1, FedAvg never" in found[4].measured
-    assert [claim.whose for claim in found] == [PAPER, ASKED, PAPER, ASKED, OURS, OURS, OURS]
+    assert [claim.whose for claim in found] == [PAPER, ASKED, PAPER, ASKED, *[OURS] * 4]
+    assert found[7].measured.endswith(
+        "the joint method 95.0 % with 97 units, PFNM 92.0 % with 97 units"
+    )
+    worse = [{**r, "accuracy": 0.91} for r in sooner]
+    assert [claim.holds for claim in claims(own, [*rows, *worse])[6:]] == [True, False]
     behind = [{**r, "accuracy": 0.99} if r["method"] == "fedavg" else r for r in rows]
     assert claims(own, behind)[3].holds is False
 

@@ -33,10 +33,11 @@ def of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     }
     yield from _reaches(panels, "pfnm")
     yield _shrinks(experiment, panels)
-    yield _ends(experiment, panels, "pfnm")
+    yield _ends(experiment, panels, "pfnm", RIVALS)
     if "pfnm-joint" in experiment.methods:
         yield from _reaches(panels, "pfnm-joint")
-        yield _ends(experiment, panels, "pfnm-joint")
+        yield _ends(experiment, panels, "pfnm-joint", RIVALS)
+        yield _ends(experiment, panels, "pfnm-joint", ("pfnm",))
 
 
 def _reaches(panels: Panels, method: str) -> Iterator[Claim]:
@@ -121,21 +122,27 @@ def _shrinks(experiment: Experiment, panels: Panels) -> Claim:
     )
 
 
-def _ends(experiment: Experiment, panels: Panels, method: str) -> Claim:
-    """Who is higher after the last round."""
+def _ends(experiment: Experiment, panels: Panels, method: str, rivals: Sequence[str]) -> Claim:
+    """Whether a method is above the first of its rivals after the last round."""
     texts, above = [], []
     for panel, (split, own) in panels.items():
-        rows = [row for of_trial in _together(own, (method, *RIVALS)) for row in of_trial]
+        rows = [row for of_trial in _together(own, (method, *rivals)) for row in of_trial]
         last = {
-            one: means(rows, "accuracy", method=one, round=experiment.rounds[split])[0]
-            for one in (method, *RIVALS)
+            one: [
+                means(rows, value, method=one, round=experiment.rounds[split])[0]
+                for value in ("accuracy", "units")
+            ]
+            for one in (method, *rivals)
         }
-        if not math.isnan(sum(last.values())):
-            said = [f"{NAMES[one]} {100 * value:.1f} %" for one, value in last.items()]
+        if not any(math.isnan(accuracy) for accuracy, _ in last.values()):
+            said = [
+                f"{NAMES[one]} {100 * accuracy:.1f} % with {units:.0f} units"
+                for one, (accuracy, units) in last.items()
+            ]
             texts.append(f"{panel}: {', '.join(said)}")
-            above.append(last[method] > last["fedavg"])
+            above.append(last[method][0] > last[rivals[0]][0])
     return Claim(
-        f"{_beginning(method)} is above FedAvg after the last round.",
+        f"{_beginning(method)} is above {NAMES[rivals[0]]} after the last round.",
         listed(*texts),
         tuple(above),
         len(panels),
