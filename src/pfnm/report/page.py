@@ -60,7 +60,7 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         needed = _whole(work, experiment)
         whole += needed
         waited += needed / (1 if experiment.kind == "timing" else CORES)
-    total = f"All experiments together: {_duration(clock)} on the clock."
+    total = f"All experiments together: {_duration(clock)} on the clock, interrupted runs included."
     if not math.isnan(whole):
         total += (
             " Every trial of the definitions, each taking as long as those measured, would be "
