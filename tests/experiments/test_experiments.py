@@ -234,7 +234,9 @@ def test_verdicts_by_hand() -> None:
     assert [claim.holds for claim in found] == [True] * 5 + [None] * 2
     assert [claim.whose for claim in found] == [PAPER] * 4 + [ASKED] + [OURS] * 2
     assert "4 of 4 networks at the published rules' limit of 700 units" in found[4].measured
-    assert found[1].measured.startswith("in 4 of 4 settings; from +7.50 points, 1 trial (5 sites")
+    assert found[1].measured.startswith(
+        "in 4 of 4 settings, clearly in 0, clearly not in 0; from +7.50 points, 1 trial (5 sites"
+    )
     some = [claim.verdict for claim in claims(own, [r for r in rows if r["sites"] == 5])]
     assert some == ["not measured yet"] * 7
     worse = [{**r, "accuracy": 0.84} if r["method"] == "pfnm" and r["sites"] == 10 else r
@@ -244,7 +246,31 @@ def test_verdicts_by_hand() -> None:
     assert {claim.holds for claim in claims(own, [])} == {None}
     more = [{**r, "trial": 1, "accuracy": r["accuracy"] + 0.002 * (r["method"] == "pfnm")}
             for r in rows]  # fmt: skip
-    assert "from +7.60 ± 0.14 points, 2 trials" in claims(own, [*rows, *more])[1].measured
+    above = claims(own, [*rows, *more])[1]
+    assert "from +7.60 ± 0.14 points, 2 trials" in above.measured
+    assert "in 4 of 4 settings, clearly in 4, clearly not in 0" in above.measured
+
+
+@pytest.mark.parametrize(
+    ("leads", "good", "clear", "against"),
+    [  # of PFNM over FedAvg, in two trials: the standard error is half of what they differ by
+        ((0.01, 0.031), 1, 0, 0),
+        ((0.01, 0.029), 1, 1, 0),
+        ((0.03, -0.01), 1, 0, 0),
+        ((-0.01, -0.029), 0, 0, 1),
+        ((0.01, -0.03), 0, 0, 0),
+    ],
+)
+def test_what_is_clear_lies_beyond_two_standard_errors(
+    leads: tuple[float, float], good: int, clear: int, against: int
+) -> None:
+    own = replace(experiment("sites"), data=["mnist"], sites=[5], splits=["even"])
+    rows = [row(method="fedavg", accuracy=0.5, trial=trial) for trial in range(2)]
+    rows += [row(method="pfnm", accuracy=0.5 + x, trial=t) for t, x in enumerate(leads)]
+    claim = claims(own, rows)[1]
+    told = f"in {good} of 1 settings, clearly in {clear}, clearly not in {against}; "
+    assert claim.measured.startswith(told)
+    assert claim.against == against
 
 
 def test_depth_is_judged_at_the_same_width_too() -> None:
@@ -266,7 +292,7 @@ def test_depth_is_judged_at_the_same_width_too() -> None:
     found = claims(own, rows)
     assert "even split: 1.50 of theirs" in found[2].measured
     assert [claim.holds for claim in found[2:]] == [False, None, False, True, False, False]
-    assert found[5].measured.startswith("in 1 of 1 settings; from +10.00 points, 1 trial (2 hidden")
+    assert "; from +10.00 points, 1 trial (2 hidden layers, even split)" in found[5].measured
     assert found[5].measured.endswith("parameters on average 300 against 250")
     assert found[6].measured.endswith("parameters on average 300 against 1,000")
 
@@ -310,7 +336,8 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert "the joint method 1, FedAvg never" in found[4].measured
     assert [claim.whose for claim in found] == [PAPER, ASKED, PAPER, ASKED, *[OURS] * 4]
     assert found[7].measured.endswith(
-        "the joint method 95.0 % with 97 units, PFNM 92.0 % with 97 units"
+        "the joint method 95.0 % with 97 units, PFNM 92.0 % with 97 units; "
+        "against PFNM +3.00 points, 1 trial"
     )
     worse = [{**r, "accuracy": 0.91} for r in sooner]
     assert [claim.holds for claim in claims(own, [*rows, *worse])[6:]] == [True, False]
@@ -332,9 +359,12 @@ def test_verdicts_on_the_prior_by_hand() -> None:
              for v in own.site_variances]  # fmt: skip
     robust, stronger = claims(own, [*heat, *sweep])
     assert (robust.holds, stronger.holds) == (False, True)
-    assert "3 of 4 within 2 points of the best, all within 9.9" in robust.measured
+    assert "3 of 4 within 2 points of the best (0 clearly not), all within 9.9" in robust.measured
     assert "2 of 4 networks at the published rules' limit" in robust.measured
     assert "18.0 points against 9.9" in stronger.measured
+    again = [{**r, "trial": 1, "train_accuracy": r["train_accuracy"] + 0.01} for r in heat]
+    robust, _ = claims(own, [*heat, *again, *sweep])  # the far one is as far in both trials
+    assert "3 of 4 within 2 points of the best (1 clearly not)" in robust.measured
     near = [{**r, "train_accuracy": 0.9} for r in heat]
     assert [c.holds for c in claims(own, [*near, *sweep])] == [True, True]
     assert [c.holds for c in claims(own, [*near[1:], *sweep])] == [None, None]
@@ -401,12 +431,13 @@ def test_the_page_has_a_table_of_verdicts_data_set_by_data_set(tmp_path: Path) -
     assert "paper: 3 of 7 hold (3 not measured yet), each data set counted by itself.\n\n" in page
     assert "| experiment | claim | MNIST | CIFAR-10 |\n" in page
     assert "| PFNM is above the sites' own networks at every number of sites. | yes | yes |" in page
-    assert "| PFNM is above FedAvg at every number of sites. | yes | no (in 1 of 2) |" in page
+    above = "| PFNM is above FedAvg at every number of sites. |"
+    assert f"{above} yes | no (in 1 of 2; clearly not in 0) |" in page
     near = "PFNM is near the uniform ensemble (at most 1 point below) or above it, at every number"
     assert f"| sites | {near} of sites. | not measured yet |  |\n" in page  # not claimed of both
-    above = "| PFNM is above FedAvg at every number of sites. | MNIST | in 2 of 2 settings; from "
-    assert above in page
-    assert "|  | CIFAR-10 | in 1 of 2 settings; from -10.00 points, 1 trial (10 sites" in page
+    assert f"{above} MNIST | in 2 of 2 settings, " in page
+    assert "|  | CIFAR-10 | in 1 of 2 settings, " in page
+    assert "; from -10.00 points, 1 trial (10 sites" in page
 
 
 def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:
@@ -416,12 +447,20 @@ def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path)
     rows = [row(method=method, train_accuracy=accuracy, **{name: value})
             for method, name, found in tried for value, accuracy in found.items()]  # fmt: skip
     rows.append(row(method="fedavg-tried", rate=0.03, train_accuracy=0.3, data="cifar10"))
+    rows += [{**r, "trial": 1, "train_accuracy": 0.9 + 0.01 * (r["site_variance"] == 0.1)}
+             for r in rows if r["method"] == "pfnm-tried"]  # fmt: skip
+    rows += [{**r, "trial": 2, "train_accuracy": r["site_variance"]}
+             for r in rows if r["method"] == "pfnm-tried" and r["trial"] == 0]  # fmt: skip
+    rows += [row(method=method, left_out=out) for method, out in (("fedavg", 3), ("local", 0))]
     write_rows(tmp_path / "sites", rows)
     write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
-    assert "Trials: MNIST 0 of 10, CIFAR-10 0 of 3. 6 rows" in page
-    assert "sigma^2 was chosen from 0.1, 0.3, 1 (each in a row `pfnm-tried`); in 1 of 1" in page
-    assert "on the training data than its neighbour, by 0.3 points at most." in page
+    assert "Trials: MNIST 0 of 10, CIFAR-10 0 of 3. 14 rows" in page
+    assert "sigma^2 was chosen from 0.1, 0.3, 1 (each in a row `pfnm-tried`); in 2 of 3" in page
+    better = "of these and better on the training data than the next, by"
+    assert f"in 2 of 3 choices it is the smallest {better} 0.7 points on average and 1.0 at" in page
+    assert f"in 1 of 3 choices it is the largest {better} 70.0 points on average" in page
+    assert "sites are left out whose training diverged (`left_out`): 1 (`fedavg`)." in page
     assert "chosen from MNIST 0.1, 0.3; CIFAR-10 0.03 (each in a row `fedavg-tried`)." in page
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ PAPER, OURS, ASKED = "paper", "ours", "asked"  # claimed there, by us, or by nob
 MARKS = {PAPER: "", OURS: " (ours)", ASKED: " (asked)"}
 UNKNOWN = "not measured yet"
 WIDTH_CAP = RULES["published"].width_cap or 0
+CLEAR = 2  # standard errors: a mean so far from a bound is clearly beyond it
 SPLITS = {"even": "even split", "authors": "Dirichlet(0.5), authors' split"}
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "digits": "digits"}
 
@@ -21,7 +23,8 @@ class Claim:
     """What is said, and what was measured: lines of text.
 
     found: whether it holds in each setting that is measured; wanted: the settings it speaks of;
-    data: the data set's name, which `claims` fills in.
+    against: in how many of them it clearly does not; data: the data set's name, which `claims`
+    fills in.
     """
 
     said: str
@@ -30,6 +33,7 @@ class Claim:
     wanted: int
     whose: str = PAPER
     data: str = ""
+    against: int | None = None
 
     @property
     def holds(self) -> bool | None:
@@ -62,6 +66,18 @@ def split_name(split: str) -> str:
 def layers_name(depth: int) -> str:
     """As figures and tables call it."""
     return f"{depth} hidden layer{'s' if depth > 1 else ''}"
+
+
+def clearly_above(difference: Spread, bound: float = 0.0) -> bool:
+    """By more than twice the standard error of the mean; never, if there is but one trial."""
+    mean, deviation, number = difference
+    return number > 1 and mean - bound > CLEAR * deviation / math.sqrt(number)
+
+
+def clearly_below(difference: Spread, bound: float = 0.0) -> bool:
+    """The same on the other side."""
+    mean, deviation, number = difference
+    return clearly_above((-mean, deviation, number), -bound)
 
 
 def points(difference: float) -> str:

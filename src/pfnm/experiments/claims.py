@@ -11,6 +11,7 @@ from pfnm.experiments.claim import (
     PAPER,
     Claim,
     at_the_cap,
+    clearly_above,
     data_name,
     layers_name,
     listed,
@@ -19,7 +20,7 @@ from pfnm.experiments.claim import (
 from pfnm.experiments.claims_once import of_depth, of_sites
 from pfnm.experiments.claims_rounds import of_rounds
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, Spread, means
+from pfnm.experiments.rows import Row, Spread, means, paired
 
 ROBUST = 0.02  # of accuracy: settings of the prior that lie so close to the best do not matter
 MOST = 0.9  # of those settings: robust means that so many are that close
@@ -46,18 +47,23 @@ def claims(experiment: Experiment, rows: Sequence[Row]) -> list[Claim]:
 def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     texts, robust, others, stronger = [], [], [], []
     for split in experiment.splits:
-        heat = [
-            means(rows, "train_accuracy", method="prior", prior_variance=v, mass=m, split=split)[0]
+        cells = [
+            {"method": "prior", "prior_variance": v, "mass": m, "split": split}
             for v in experiment.prior_variances
             for m in experiment.masses
         ]
+        heat = [means(rows, "train_accuracy", **cell)[0] for cell in cells]
         if math.isnan(sum(heat)):
             continue
         span = max(heat) - min(heat)
         close = sum(value >= max(heat) - ROBUST for value in heat)
+        best = cells[heat.index(max(heat))]
+        away = sum(
+            clearly_above(paired(rows, "train_accuracy", best, cell), ROBUST) for cell in cells
+        )
         texts.append(
             f"{split_name(split)}: {close} of {len(heat)} within {100 * ROBUST:.0f} points of the "
-            f"best, all within {100 * span:.1f}"
+            f"best ({away} clearly not), all within {100 * span:.1f}"
         )
         robust.append(close >= MOST * len(heat))
         at = {"method": "site variance", "sites": experiment.heat_sites, "split": split}

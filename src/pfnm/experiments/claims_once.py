@@ -11,6 +11,8 @@ from pfnm.experiments.claim import (
     PAPER,
     Claim,
     at_the_cap,
+    clearly_above,
+    clearly_below,
     layers_name,
     listed,
     points,
@@ -18,7 +20,7 @@ from pfnm.experiments.claim import (
     split_name,
 )
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import COMPACT, Row, Spread, fits, means, spread, with_compact
+from pfnm.experiments.rows import COMPACT, Row, Spread, means, paired, with_compact
 from pfnm.experiments.trials import SAME_SIZE, SAME_WIDTH
 
 NEAR = 0.01  # of accuracy: so far below the ensemble is still near it
@@ -40,19 +42,11 @@ def differences(experiment: Experiment, rows: Sequence[Row], one: str, other: st
     found: Differences = {}
     for split in experiment.splits:
         for value in values:
-            each: list[dict[int, float]] = [
-                {
-                    row["trial"]: row["accuracy"]
-                    for row in rows
-                    if fits(row, {"method": method, "split": split, varied: value})
-                    and row["accuracy"] is not None
-                }
-                for method in (one, other)
-            ]
-            both = sorted({*each[0]} & {*each[1]})
-            if both:
-                found[split, value] = spread([each[0][t] - each[1][t] for t in both])
-    return found
+            at = {"split": split, varied: value}
+            found[split, value] = paired(
+                rows, "accuracy", {"method": one, **at}, {"method": other, **at}
+            )
+    return {key: difference for key, difference in found.items() if difference[2]}
 
 
 def of_sites(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
@@ -85,7 +79,10 @@ def of_depth(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator
     yield from _of_ours(experiment, rows, said)
     for other, limit in (
         (SAME_WIDTH, "with the same limit on its width"),
-        (COMPACT, "with at most as many parameters as all the sites' networks together"),
+        (
+            COMPACT,
+            "with at most as many parameters as the sites' networks together (of those tried)",
+        ),
     ):
         yield _compared(
             experiment,
@@ -130,8 +127,13 @@ def _compared(
         return f"{points_shown(found[key])} ({place}, {split_name(key[0])})"
 
     good = tuple(mean > least for mean, *_ in found.values())
-    text = f"in {sum(good)} of {len(found)} settings; from {told(worst)} to {told(best)}"
-    return Claim(said, listed(text, more), good, wanted, whose)
+    clear = sum(clearly_above(difference, least) for difference in found.values())
+    against = sum(clearly_below(difference, least) for difference in found.values())
+    text = (
+        f"in {sum(good)} of {len(found)} settings, clearly in {clear}, clearly not in {against}; "
+        f"from {told(worst)} to {told(best)}"
+    )
+    return Claim(said, listed(text, more), good, wanted, whose, against=against)
 
 
 def _of_kmeans(experiment: Experiment, rows: Sequence[Row]) -> Claim:

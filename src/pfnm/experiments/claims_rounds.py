@@ -5,9 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pfnm.experiments.claim import ASKED, OURS, PAPER, Claim, layers_name, listed, split_name
+from pfnm.experiments.claim import (
+    ASKED,
+    OURS,
+    PAPER,
+    Claim,
+    clearly_below,
+    layers_name,
+    listed,
+    points_shown,
+    split_name,
+)
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, fits, means, moments
+from pfnm.experiments.rows import Row, fits, means, moments, paired
 
 RIVALS = ("fedavg", "dsgd")
 NAMES = {"pfnm": "PFNM", "pfnm-joint": "the joint method", "fedavg": "FedAvg", "dsgd": "D-SGD"}
@@ -124,27 +134,27 @@ def _shrinks(experiment: Experiment, panels: Panels) -> Claim:
 
 def _ends(experiment: Experiment, panels: Panels, method: str, rivals: Sequence[str]) -> Claim:
     """Whether a method is above the first of its rivals after the last round."""
-    texts, above = [], []
+    texts, leads = [], []
     for panel, (split, own) in panels.items():
         rows = [row for of_trial in _together(own, (method, *rivals)) for row in of_trial]
+        at = {one: {"method": one, "round": experiment.rounds[split]} for one in (method, *rivals)}
         last = {
-            one: [
-                means(rows, value, method=one, round=experiment.rounds[split])[0]
-                for value in ("accuracy", "units")
-            ]
-            for one in (method, *rivals)
+            one: [means(rows, value, **where)[0] for value in ("accuracy", "units")]
+            for one, where in at.items()
         }
         if not any(math.isnan(accuracy) for accuracy, _ in last.values()):
             said = [
                 f"{NAMES[one]} {100 * accuracy:.1f} % with {units:.0f} units"
                 for one, (accuracy, units) in last.items()
             ]
-            texts.append(f"{panel}: {', '.join(said)}")
-            above.append(last[method][0] > last[rivals[0]][0])
+            leads.append(paired(rows, "accuracy", at[method], at[rivals[0]]))
+            lead = f"against {NAMES[rivals[0]]} {points_shown(leads[-1])}"
+            texts.append(f"{panel}: {', '.join(said)}; {lead}")
     return Claim(
         f"{_beginning(method)} is above {NAMES[rivals[0]]} after the last round.",
         listed(*texts),
-        tuple(above),
+        tuple(mean > 0 for mean, *_ in leads),
         len(panels),
         ASKED if method == "pfnm" else OURS,
+        against=sum(map(clearly_below, leads)),
     )

@@ -49,6 +49,17 @@ def means(rows: Sequence[Row], value: str, **where: Any) -> Spread:
     return spread([row[value] for row in rows if row[value] is not None and fits(row, where)])
 
 
+def paired(
+    rows: Sequence[Row], value: str, one: Mapping[str, Any], other: Mapping[str, Any]
+) -> Spread:
+    """How much more the rows that fit one have than those of the same trial that fit the other."""
+    more, less = (
+        {row["trial"]: row[value] for row in rows if row[value] is not None and fits(row, where)}
+        for where in (one, other)
+    )
+    return spread([more[trial] - less[trial] for trial in sorted({*more} & {*less})])
+
+
 def by_job(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each job together."""
     jobs: dict[tuple[Any, ...], list[Row]] = {}

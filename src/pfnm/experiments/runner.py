@@ -159,7 +159,7 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
 
 
 def seconds_spent(folder: Path) -> float:
-    """How long the experiment took, interruptions left out."""
+    """How long the experiment took, the time between its runs left out."""
     return sum(float(run["seconds"]) for run in _record(folder).get("runs", []))
 
 

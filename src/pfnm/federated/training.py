@@ -1,7 +1,8 @@
 """Local training: the networks of several sites at once, as stacked tensors.
 
 Every step is one batched product a layer for all the sites of a stack that are still at work, and
-one optimizer step. The result is that of training the sites one by one on the same batches.
+one optimizer step. The result is that of training the sites one by one on the same batches, up to
+rounding.
 """
 
 from __future__ import annotations

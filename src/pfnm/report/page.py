@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pfnm.experiments.claim import ASKED, OURS, PAPER, UNKNOWN, Claim, data_name
+from pfnm.experiments.claim import (
+    ASKED,
+    CLEAR,
+    OURS,
+    PAPER,
+    UNKNOWN,
+    WIDTH_CAP,
+    Claim,
+    data_name,
+)
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.rows import TRIED, Row, by_job, read_rows, spread
@@ -53,7 +62,7 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
         lines += [
             f"{_trials(work, experiment)}. {len(rows)} rows in `{experiment.name}/rows.csv`; "
             f"{_duration(seconds_spent(folder))} on the clock, {_duration(spent)} of work in one "
-            "thread." + "".join(_choices(rows, method) for method in CHOSEN),
+            "thread." + "".join(_choices(rows, method) for method in CHOSEN) + _diverged(rows),
             "",
         ]
         clock += seconds_spent(folder)
@@ -136,7 +145,8 @@ def _told(claim: Claim) -> str:
     """Its verdict; of one that does not hold, in how many of the measured settings it is true."""
     if claim.holds is not False:
         return claim.verdict
-    return f"no (in {sum(claim.found)} of {len(claim.found)})"
+    against = f"; clearly not in {claim.against}" if claim.against is not None else ""
+    return f"no (in {sum(claim.found)} of {len(claim.found)}{against})"
 
 
 def _trials(work: Work, experiment: Experiment) -> str:
@@ -177,7 +187,8 @@ def _choices(rows: Sequence[Row], method: str) -> str:
     """From what was chosen, and how often it is an end of the grid and better for it."""
     name, said = CHOSEN[method]
     grids: dict[str, set[float]] = {}
-    gains, several = [], 0
+    gains: dict[str, list[float]] = {"smallest": [], "largest": []}
+    several = 0
     for job in by_job([row for row in rows if row["method"] == method + TRIED]):
         found = {row[name]: row["train_accuracy"] for row in job}
         grids.setdefault(data_name(job[0]["data"]), set()).update(found)
@@ -185,9 +196,11 @@ def _choices(rows: Sequence[Row], method: str) -> str:
         if len(values) < LEAST_GRID:
             continue
         several += 1
-        for end, inner in ((values[0], values[1]), (values[-1], values[-2])):
+        for end, inner, found_at in zip(
+            (values[0], values[-1]), (values[1], values[-2]), gains.values(), strict=True
+        ):
             if best == end and found[end] > found[inner]:
-                gains.append(found[end] - found[inner])
+                found_at.append(found[end] - found[inner])
     if not grids:
         return ""
     given = {
@@ -197,12 +210,26 @@ def _choices(rows: Sequence[Row], method: str) -> str:
         given = {"": next(iter(given.values()))}
     grid = "; ".join(f"{data} {values}".strip() for data, values in given.items())
     text = f"{said} was chosen from {grid} (each in a row `{method}{TRIED}`)"
-    if gains:
-        text += (
-            f"; in {len(gains)} of {several} choices it lies at an end of that grid and is better "
-            f"on the training data than its neighbour, by {100 * max(gains):.1f} points at most"
-        )
+    for end, of_end in gains.items():
+        if of_end:
+            text += (
+                f"; in {len(of_end)} of {several} choices it is the {end} of these and better on "
+                f"the training data than the next, by {100 * spread(of_end)[0]:.1f} points on "
+                f"average and {100 * max(of_end):.1f} at most"
+            )
     return f" {text}."
+
+
+def _diverged(rows: Sequence[Row]) -> str:
+    """How many global networks were made without all of the sites."""
+    without = [row for row in rows if row["left_out"] and not row["method"].endswith(TRIED)]
+    if not without:
+        return ""
+    methods = ", ".join(sorted({row["method"] for row in without}))
+    return (
+        " Rows from which sites are left out whose training diverged (`left_out`): "
+        f"{len(without)} (`{methods}`)."
+    )
 
 
 def _duration(seconds: float) -> str:
@@ -210,10 +237,11 @@ def _duration(seconds: float) -> str:
     return f"{minutes / 60:.1f} hours" if minutes > 90 else f"{minutes:.1f} minutes"
 
 
-INTRODUCTION = """# The paper's experiments
+INTRODUCTION = f"""# The paper's experiments
 
-Every experiment is a file (`src/pfnm/experiments/definitions/`), every number below stands in a row
-of `results/NAME/rows.csv` or is a mean of such rows, and figures and this page are made from them:
+Every experiment is a file (`src/pfnm/experiments/definitions/`), every number below follows from
+rows of `results/NAME/rows.csv` (time on the clock from `experiment.json`), and figures and this
+page are made from them:
 
     pfnm reproduce NAME      run it, or what is left of it; then draw its figures
     pfnm reproduce NAME --trials 3      fewer trials first; more can be added later
@@ -224,10 +252,10 @@ Dirichlet(0.5) split is that of the authors' code, in which a site that holds it
 more.
 
 - *PFNM, as published* is top-down matching by the rules of the authors' code, one of which is that
-  a layer has about 700 units at most: with ten sites and more it often stands at that limit. In one
-  round it has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy on the
-  training data, in every trial. In several rounds both variances and the mass are 1; 10 epochs come
-  before the first matching and 5 before each later one.
+  a layer has about {WIDTH_CAP} units at most: with ten sites and more it often stands at that
+  limit. In one round it has sigma_0^2 = 10, gamma_0 = 1 and sigma^2 chosen from a grid by accuracy
+  on the training data, in every trial. In several rounds both variances and the mass are 1; 10
+  epochs come before the first matching and 5 before each later one.
 - With a small sigma^2 top-down matching merges little, and of deep networks it may make one with
   more parameters than all of them together. *PFNM, at most twice a site's width* is the same with
   that limit, which is ours by default; its sigma^2 is chosen in the same way. The one with at most
@@ -241,9 +269,9 @@ more.
 - PFNM, ours and the class-weighted ensemble know how many examples of each class a site has; the
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
-  by accuracy on the training data after one round, in every trial (MNIST: 0.1 or 0.3; CIFAR-10:
-  0.01 or 0.03, in several rounds 0.03; in no setting of `results/rates.csv`, which has smaller and
-  larger ones, another rate was the best).
+  by accuracy on the training data after one round, in every trial. Which rates there were stands
+  below each experiment; in no setting of `results/rates.csv`, which has smaller and larger ones,
+  another was the best.
 - D-SGD exchanges gradients and weights after every minibatch, so a round of it is hundreds of
   communications. In its first round it is measured after 1, 2, 4, ... of them: where it reaches the
   ensemble "after 64" it may have done so after 33. Its first few lie below the panels.
@@ -252,7 +280,13 @@ more.
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of;
 "no (in 2 of 4)" says in how many of those measured it is true, and an empty place that it was not
-made of that data set. Methods are compared on the trials that they have in common. What is marked
-(ours) is about the joint method; what is marked (asked) is what a reader would want to know
-besides.
+made of that data set. *Clearly* says that the mean lies more than {CLEAR} of its standard errors to
+one side, which with three trials is a hint only; what is clear to neither side may be chance.
+Methods are compared on the trials that they have in common. What is marked (ours) is about the
+joint method; what is marked (asked) is what a reader would want to know besides.
+
+Rows were measured by several versions of the code, whose digests are in `experiment.json`. They
+train alike up to rounding, which ten epochs amplify: networks of the same trial trained by two of
+them differ by some tenths of a point on even data and by up to two and a half on uneven data.
+Where methods of one trial were measured by different versions, this is part of the deviations.
 """
