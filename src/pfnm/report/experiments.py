@@ -15,7 +15,7 @@ from pfnm.experiments.claim import WIDTH_CAP, data_name, layers_name, split_name
 from pfnm.experiments.claims import AUTHORS_SECONDS, slowest
 from pfnm.experiments.claims_once import differences, varied_in
 from pfnm.experiments.definition import Experiment
-from pfnm.experiments.rows import Row, fits, means, moments
+from pfnm.experiments.rows import Row, Spread, fits, means, moments
 from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
 from pfnm.report.drawing import (
     LINES,
@@ -29,6 +29,7 @@ from pfnm.report.drawing import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Whose size is part of the result.
@@ -101,57 +102,64 @@ def figure_names(experiment: Experiment) -> list[str]:
 
 
 def _rounds(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
-    """A figure for each data set: against communications, against epochs, and the size."""
+    """A figure for each data set, a column for each split and depth."""
     figures = {}
     for name, data in zip(figure_names(experiment), experiment.data, strict=True):
         columns = [(split, depth) for split in experiment.splits for depth in experiment.depths]
         figure, grid = panel_grid(3, len(columns))
         for column, (split, depth) in enumerate(columns):
             where = {"data": data, "split": split, "depth": depth}
-            above, middle, below = grid[:, column]
-            for method in experiment.methods:
-                own = {**where, "method": method}
-                if method in LINES:  # an ensemble: the same in every round
-                    level, deviation, number = means(rows, "accuracy", **own)
-                    label, colour, _ = STYLES[method]
-                    for axes in (above, middle) if number else ():
-                        line = {"color": colour, "linestyle": LINES[method], "lw": 1.2}
-                        axes.axhline(100 * level, label=label, **line)
-                        if method == "ensemble" and number > 1:
-                            ends = 100 * (level - deviation), 100 * (level + deviation)
-                            axes.axhspan(*ends, color=colour, alpha=0.08, lw=0)
-                    continue
-                when = moments(rows, own)
-                values = [means(rows, "accuracy", **own, **moment) for moment in when]
-                for axes, against in ((above, "communications"), (middle, "epochs")):
-                    xs = [means(rows, against, **{**own, **moment})[0] for moment in when]
-                    curve(axes, method, xs, values, 100)
-                if method in SIZED:
-                    sizes = [means(rows, "units", **own, **moment) for moment in when]
-                    curve(below, method, [moment["round"] for moment in when], sizes)
-            log_scale(above)
-            after = [r["accuracy"] for r in rows if fits(r, where) and r["round"] is not None]
-            known = [value for value in after if value is not None]
-            for axes in (above, middle) if known else ():
-                axes.set_ylim(100 * min(known) - ROOM, 100 * max(known) + ROOM / 3)
-            titled(
-                above,
-                data_name(data),
-                split_name(split),
-                f"{layers_name(depth)}, {trials_shown(rows, **where)}",
-            )
-            for axes, label in (
-                (above, "communications"), (middle, "epochs (mean over sites)"), (below, "rounds"),
-            ):  # fmt: skip
-                axes.set_xlabel(label)
-                axes.grid(alpha=0.3)
-            below.xaxis.get_major_locator().set_params(integer=True)
+            own = [row for row in rows if fits(row, where)]
+            _rounds_column(grid[:, column], experiment.methods, own)
+            layers = f"{layers_name(depth)}, {trials_shown(own)}"
+            titled(grid[0, column], data_name(data), split_name(split), layers)
         grid[0, 0].set_ylabel("test accuracy (%)")
         grid[1, 0].set_ylabel("test accuracy (%)")
         grid[2, 0].set_ylabel("global units, all layers")
         legend(figure, grid)
         figures[name] = figure
     return figures
+
+
+def _rounds_column(column: Sequence[Axes], methods: Sequence[str], rows: Sequence[Row]) -> None:
+    """Accuracy against communications and against epochs, and the size."""
+    above, middle, below = column
+    for method in methods:
+        own = [row for row in rows if row["method"] == method]
+        if method in LINES:  # an ensemble: the same in every round
+            for axes in (above, middle):
+                _level(axes, method, means(own, "accuracy"))
+            continue
+        when = moments(own, {})
+        values = [means(own, "accuracy", **moment) for moment in when]
+        for axes, against in ((above, "communications"), (middle, "epochs")):
+            xs = [means(own, against, **moment)[0] for moment in when]
+            curve(axes, method, xs, values, 100)
+        if method in SIZED:
+            sizes = [means(own, "units", **moment) for moment in when]
+            curve(below, method, [moment["round"] for moment in when], sizes)
+    log_scale(above)
+    after = [row["accuracy"] for row in rows if row["round"] is not None]
+    known = [value for value in after if value is not None]
+    for axes in (above, middle) if known else ():
+        axes.set_ylim(100 * min(known) - ROOM, 100 * max(known) + ROOM / 3)
+    labels = ("communications", "epochs (mean over sites)", "rounds")
+    for axes, label in zip(column, labels, strict=True):
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.3)
+    below.locator_params(axis="x", integer=True)
+
+
+def _level(axes: Axes, method: str, accuracy: Spread) -> None:
+    """A line across; of the uniform ensemble with its deviation."""
+    level, deviation, number = accuracy
+    if not number:
+        return
+    label, colour, _ = STYLES[method]
+    axes.axhline(100 * level, label=label, color=colour, linestyle=LINES[method], lw=1.2)
+    if method == "ensemble" and number > 1:
+        ends = 100 * (level - deviation), 100 * (level + deviation)
+        axes.axhspan(*ends, color=colour, alpha=0.08, lw=0)
 
 
 def _sensitivity(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
