@@ -1,6 +1,7 @@
 """The paper's experiments: definitions, runs that go on, engines, verdicts, figures."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from joblib import delayed
 
 from pfnm.core.errors import PFNMError
-from pfnm.experiments.claim import ASKED, OURS, PAPER
+from pfnm.experiments.claim import ASKED, OURS, PAPER, clearly_above, clearly_below
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, Job, experiment
 from pfnm.experiments.rows import (
@@ -273,6 +274,46 @@ def test_what_is_clear_lies_beyond_two_standard_errors(
     assert claim.against == against
 
 
+@pytest.mark.parametrize(
+    ("mean", "deviation", "trials", "bound", "above", "below"),
+    [
+        (
+            -0.005,
+            0.003,
+            3,
+            -0.01,
+            True,
+            False,
+        ),  # 0.005 from the bound, which is 2.9 standard errors
+        (-0.005, 0.003, 3, 0.0, False, True),
+        (-0.005, 0.005, 3, -0.01, False, False),  # 1.7 standard errors
+        (-0.005, 0.005, 9, -0.01, True, False),  # 3
+        (-0.015, 0.005, 9, -0.01, False, True),
+        (0.5, math.nan, 1, 0.0, False, False),
+    ],
+)
+def test_clear_of_a_bound(
+    mean: float, deviation: float, trials: int, bound: float, above: bool, below: bool
+) -> None:
+    difference = mean, deviation, trials
+    assert clearly_above(difference, bound) is above
+    assert clearly_below(difference, bound) is below
+
+
+def test_near_the_ensemble_is_clear_of_the_point_it_may_be_below() -> None:
+    own = replace(experiment("sites"), data=["mnist"], sites=[5, 10], splits=["even"])
+    leads = {5: (-0.004, -0.005, -0.006), 10: (-0.014, -0.015, -0.016)}
+    rows = [
+        row(method=method, accuracy=0.9 + lead * (method == "pfnm"), trial=trial, sites=sites)
+        for sites, found in leads.items()
+        for trial, lead in enumerate(found)
+        for method in ("ensemble", "pfnm")
+    ]
+    near = claims(own, rows)[2]
+    assert near.measured.startswith("in 1 of 2 settings, clearly in 1, clearly not in 1; ")
+    assert (near.clear, near.against) == (1, 1)
+
+
 def test_depth_is_judged_at_the_same_width_too() -> None:
     own = replace(experiment("depth"), data=["mnist"], splits=["even"], depths=[2])
     tried = [
@@ -343,6 +384,10 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert [claim.holds for claim in claims(own, [*rows, *worse])[6:]] == [True, False]
     behind = [{**r, "accuracy": 0.99} if r["method"] == "fedavg" else r for r in rows]
     assert claims(own, behind)[3].holds is False
+    twice = [{**r, "trial": t} for r in rows for t in range(2)]
+    assert (claims(own, twice)[3].clear, claims(own, twice)[3].against) == (1, 0)
+    twice = [{**r, "trial": t} for r in behind for t in range(2)]
+    assert (claims(own, twice)[3].clear, claims(own, twice)[3].against) == (0, 1)
 
 
 def test_verdicts_on_the_prior_by_hand() -> None:
@@ -365,6 +410,7 @@ def test_verdicts_on_the_prior_by_hand() -> None:
     again = [{**r, "trial": 1, "train_accuracy": r["train_accuracy"] + 0.01} for r in heat]
     robust, _ = claims(own, [*heat, *again, *sweep])  # the far one is as far in both trials
     assert "3 of 4 within 2 points of the best (1 clearly not)" in robust.measured
+    assert robust.against == 1
     near = [{**r, "train_accuracy": 0.9} for r in heat]
     assert [c.holds for c in claims(own, [*near, *sweep])] == [True, True]
     assert [c.holds for c in claims(own, [*near[1:], *sweep])] == [None, None]
@@ -418,8 +464,9 @@ def test_the_page_has_a_table_of_verdicts_data_set_by_data_set(tmp_path: Path) -
     own = replace(experiment("sites"), sites=[5, 10], splits=["even"])
     accuracies = {"mnist": {5: 0.9, 10: 0.9}, "cifar10": {5: 0.4, 10: 0.2}}
     rows = [
-        row(method=method, data=data, sites=sites, accuracy=value)
+        row(method=method, data=data, sites=sites, accuracy=value, trial=trial)
         for data, by_sites in accuracies.items()
+        for trial in range(2 if data == "mnist" else 1)  # what one trial says is never clear
         for sites, pfnm in by_sites.items()
         for method, value in (("pfnm", pfnm), ("local", 0.1), ("fedavg", 0.3))
     ]
@@ -430,7 +477,8 @@ def test_the_page_has_a_table_of_verdicts_data_set_by_data_set(tmp_path: Path) -
     page = (tmp_path / "page.md").read_text()
     assert "paper: 3 of 7 hold (3 not measured yet), each data set counted by itself.\n\n" in page
     assert "| experiment | claim | MNIST | CIFAR-10 |\n" in page
-    assert "| PFNM is above the sites' own networks at every number of sites. | yes | yes |" in page
+    local = "PFNM is above the sites' own networks at every number of sites."
+    assert f"| {local} | yes | yes (clearly in 0 of 2) |" in page
     above = "| PFNM is above FedAvg at every number of sites. |"
     assert f"{above} yes | no (in 1 of 2; clearly not in 0) |" in page
     near = "PFNM is near the uniform ensemble (at most 1 point below) or above it, at every number"
@@ -442,24 +490,27 @@ def test_the_page_has_a_table_of_verdicts_data_set_by_data_set(tmp_path: Path) -
 
 def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:
     make_folder(tmp_path / "sites")
-    tried = [("pfnm-tried", "site_variance", {0.1: 0.9, 0.3: 0.897, 1.0: 0.8}),
-             ("fedavg-tried", "rate", {0.1: 0.8, 0.3: 0.9})]  # fmt: skip
-    rows = [row(method=method, train_accuracy=accuracy, **{name: value})
-            for method, name, found in tried for value, accuracy in found.items()]  # fmt: skip
+    grid = (0.1, 0.3, 1.0, 3.0)
+    trained = [  # of each trial: at the smallest end, twice; a tie there; at the largest end
+        (0.9, 0.897, 0.8, 0.7), (0.91, 0.9, 0.9, 0.9), (0.9, 0.9, 0.8, 0.7), (0.1, 0.3, 0.5, 0.6)
+    ]  # fmt: skip
+    rows = [
+        row(method="pfnm-tried", site_variance=value, train_accuracy=accuracy, trial=trial)
+        for trial, found in enumerate(trained)
+        for value, accuracy in zip(grid, found, strict=True)
+    ]
+    rows += [row(method="fedavg-tried", rate=rate, train_accuracy=rate, left_out=1)
+             for rate in (0.1, 0.3)]  # fmt: skip
     rows.append(row(method="fedavg-tried", rate=0.03, train_accuracy=0.3, data="cifar10"))
-    rows += [{**r, "trial": 1, "train_accuracy": 0.9 + 0.01 * (r["site_variance"] == 0.1)}
-             for r in rows if r["method"] == "pfnm-tried"]  # fmt: skip
-    rows += [{**r, "trial": 2, "train_accuracy": r["site_variance"]}
-             for r in rows if r["method"] == "pfnm-tried" and r["trial"] == 0]  # fmt: skip
     rows += [row(method=method, left_out=out) for method, out in (("fedavg", 3), ("local", 0))]
     write_rows(tmp_path / "sites", rows)
     write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
-    assert "Trials: MNIST 0 of 10, CIFAR-10 0 of 3. 14 rows" in page
-    assert "sigma^2 was chosen from 0.1, 0.3, 1 (each in a row `pfnm-tried`); in 2 of 3" in page
+    assert "Trials: MNIST 0 of 10, CIFAR-10 0 of 3. 21 rows" in page
+    assert "sigma^2 was chosen from 0.1, 0.3, 1, 3 (each in a row `pfnm-tried`); in 2 of 4" in page
     better = "of these and better on the training data than the next, by"
-    assert f"in 2 of 3 choices it is the smallest {better} 0.7 points on average and 1.0 at" in page
-    assert f"in 1 of 3 choices it is the largest {better} 70.0 points on average" in page
+    assert f"in 2 of 4 choices it is the smallest {better} 0.7 points on average and 1.0 at" in page
+    assert f"in 1 of 4 choices it is the largest {better} 10.0 points on average" in page
     assert "sites are left out whose training diverged (`left_out`): 1 (`fedavg`)." in page
     assert "chosen from MNIST 0.1, 0.3; CIFAR-10 0.03 (each in a row `fedavg-tried`)." in page
 

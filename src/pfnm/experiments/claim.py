@@ -23,8 +23,8 @@ class Claim:
     """What is said, and what was measured: lines of text.
 
     found: whether it holds in each setting that is measured; wanted: the settings it speaks of;
-    against: in how many of them it clearly does not; data: the data set's name, which `claims`
-    fills in.
+    clear, against: in how many of them it clearly does, and clearly does not, if that is known;
+    data: the data set's name, which `claims` fills in.
     """
 
     said: str
@@ -33,6 +33,7 @@ class Claim:
     wanted: int
     whose: str = PAPER
     data: str = ""
+    clear: int | None = None
     against: int | None = None
 
     @property

@@ -45,7 +45,7 @@ def claims(experiment: Experiment, rows: Sequence[Row]) -> list[Claim]:
 
 
 def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
-    texts, robust, others, stronger = [], [], [], []
+    texts, robust, against, others, stronger = [], [], 0, [], []
     for split in experiment.splits:
         cells = [
             {"method": "prior", "prior_variance": v, "mass": m, "split": split}
@@ -66,6 +66,7 @@ def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> I
             f"best ({away} clearly not), all within {100 * span:.1f}"
         )
         robust.append(close >= MOST * len(heat))
+        against += len(heat) - away < MOST * len(heat)
         at = {"method": "site variance", "sites": experiment.heat_sites, "split": split}
         sweep = [
             means(rows, "train_accuracy", site_variance=v, **at)[0]
@@ -80,6 +81,7 @@ def _of_sensitivity(experiment: Experiment, data: str, rows: Sequence[Row]) -> I
         listed(*texts, at_the_cap([row for row in rows if row["method"] == "prior"])),
         tuple(robust),
         len(experiment.splits),
+        against=against,
     )
     yield Claim(
         "The sites' variance matters more than the prior's variance and mass (between the best and "

@@ -133,7 +133,7 @@ def _compared(
         f"in {sum(good)} of {len(found)} settings, clearly in {clear}, clearly not in {against}; "
         f"from {told(worst)} to {told(best)}"
     )
-    return Claim(said, listed(text, more), good, wanted, whose, against=against)
+    return Claim(said, listed(text, more), good, wanted, whose, clear=clear, against=against)
 
 
 def _of_kmeans(experiment: Experiment, rows: Sequence[Row]) -> Claim:

@@ -10,6 +10,7 @@ from pfnm.experiments.claim import (
     OURS,
     PAPER,
     Claim,
+    clearly_above,
     clearly_below,
     layers_name,
     listed,
@@ -156,5 +157,6 @@ def _ends(experiment: Experiment, panels: Panels, method: str, rivals: Sequence[
         tuple(mean > 0 for mean, *_ in leads),
         len(panels),
         ASKED if method == "pfnm" else OURS,
+        clear=sum(map(clearly_above, leads)),
         against=sum(map(clearly_below, leads)),
     )

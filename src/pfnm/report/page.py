@@ -142,9 +142,12 @@ def _tally(whose: str, found: Mapping[str, Sequence[Claim]]) -> list[str]:
 
 
 def _told(claim: Claim) -> str:
-    """Its verdict; of one that does not hold, in how many of the measured settings it is true."""
-    if claim.holds is not False:
+    """Its verdict, in how many of the measured settings it is true, and how clearly."""
+    if claim.holds is None:
         return claim.verdict
+    if claim.holds:
+        faint = claim.clear is not None and claim.clear < claim.wanted
+        return f"yes (clearly in {claim.clear} of {claim.wanted})" if faint else "yes"
     against = f"; clearly not in {claim.against}" if claim.against is not None else ""
     return f"no (in {sum(claim.found)} of {len(claim.found)}{against})"
 
@@ -269,9 +272,9 @@ more.
 - PFNM, ours and the class-weighted ensemble know how many examples of each class a site has; the
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,
-  by accuracy on the training data after one round, in every trial. Which rates there were stands
-  below each experiment; in no setting of `results/rates.csv`, which has smaller and larger ones,
-  another was the best.
+  by accuracy on the training data after one round, in every trial, from those named below each
+  experiment (in rounds on CIFAR-10 there is one, the best with 25 sites). In no setting of
+  `results/rates.csv`, which has smaller and larger ones, another than these was the best.
 - D-SGD exchanges gradients and weights after every minibatch, so a round of it is hundreds of
   communications. In its first round it is measured after 1, 2, 4, ... of them: where it reaches the
   ensemble "after 64" it may have done so after 33. Its first few lie below the panels.
@@ -280,10 +283,11 @@ more.
 Curves are means over trials, bars and bands the standard deviation; another trial is another split
 and another start. A claim holds if it does so for the means of all the settings it speaks of;
 "no (in 2 of 4)" says in how many of those measured it is true, and an empty place that it was not
-made of that data set. *Clearly* says that the mean lies more than {CLEAR} of its standard errors to
-one side, which with three trials is a hint only; what is clear to neither side may be chance.
-Methods are compared on the trials that they have in common. What is marked (ours) is about the
-joint method; what is marked (asked) is what a reader would want to know besides.
+made of that data set. *Clearly* says that the mean lies more than {CLEAR} of its standard errors
+beyond the claim's bound, on this side or that. By chance alone about one of twelve settings with
+three trials would do so on each side, and half a one with ten. Methods are compared on the trials
+that they have in common. What is marked (ours) is about the joint method; what is marked (asked) is
+what a reader would want to know besides.
 
 Rows were measured by several versions of the code, whose digests are in `experiment.json`. They
 train alike up to rounding, which ten epochs amplify: networks of the same trial trained by two of
