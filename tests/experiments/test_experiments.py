@@ -277,16 +277,9 @@ def test_what_is_clear_lies_beyond_two_standard_errors(
 @pytest.mark.parametrize(
     ("mean", "deviation", "trials", "bound", "above", "below"),
     [
-        (
-            -0.005,
-            0.003,
-            3,
-            -0.01,
-            True,
-            False,
-        ),  # 0.005 from the bound, which is 2.9 standard errors
+        (-0.005, 0.003, 3, -0.01, True, False),  # 2.9 standard errors from the bound
         (-0.005, 0.003, 3, 0.0, False, True),
-        (-0.005, 0.005, 3, -0.01, False, False),  # 1.7 standard errors
+        (-0.005, 0.005, 3, -0.01, False, False),  # 1.7
         (-0.005, 0.005, 9, -0.01, True, False),  # 3
         (-0.015, 0.005, 9, -0.01, False, True),
         (0.5, math.nan, 1, 0.0, False, False),

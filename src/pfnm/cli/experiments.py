@@ -69,7 +69,10 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="At most so many of each setting; more can be added later."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs at a time, here or on the cluster.")] = 2,
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, help="Trials at a time, here or on the cluster; in rounds, methods."),
+    ] = 2,
     engine: Annotated[
         str,
         typer.Option(

@@ -199,11 +199,10 @@ def _choices(rows: Sequence[Row], method: str) -> str:
         if len(values) < LEAST_GRID:
             continue
         several += 1
-        for end, inner, found_at in zip(
-            (values[0], values[-1]), (values[1], values[-2]), gains.values(), strict=True
-        ):
-            if best == end and found[end] > found[inner]:
-                found_at.append(found[end] - found[inner])
+        for which, end, inner in (("smallest", 0, 1), ("largest", -1, -2)):
+            gain = found[values[end]] - found[values[inner]]
+            if best == values[end] and gain > 0:
+                gains[which].append(gain)
     if not grids:
         return ""
     given = {
@@ -213,12 +212,12 @@ def _choices(rows: Sequence[Row], method: str) -> str:
         given = {"": next(iter(given.values()))}
     grid = "; ".join(f"{data} {values}".strip() for data, values in given.items())
     text = f"{said} was chosen from {grid} (each in a row `{method}{TRIED}`)"
-    for end, of_end in gains.items():
-        if of_end:
+    for which, own in gains.items():
+        if own:
             text += (
-                f"; in {len(of_end)} of {several} choices it is the {end} of these and better on "
-                f"the training data than the next, by {100 * spread(of_end)[0]:.1f} points on "
-                f"average and {100 * max(of_end):.1f} at most"
+                f"; in {len(own)} of {several} choices it is the {which} of these and better on "
+                f"the training data than the next, by {100 * spread(own)[0]:.1f} points on "
+                f"average and {100 * max(own):.1f} at most"
             )
     return f" {text}."
 
