@@ -1,7 +1,7 @@
 """Networks trained apart, on data that cannot be pooled, become one compact network."""
 
 from pfnm.api import Check, check, fuse
-from pfnm.core.errors import PFNMError
+from pfnm.core.errors import PFNMError, PFNMWarning
 from pfnm.core.fusion import Fusion
 from pfnm.core.matching import Matching, match
 from pfnm.core.network import Axis, Network, UnitGraph
@@ -16,6 +16,7 @@ __all__ = [
     "Matching",
     "Network",
     "PFNMError",
+    "PFNMWarning",
     "Prior",
     "UnitGraph",
     "check",

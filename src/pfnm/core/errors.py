@@ -1,4 +1,4 @@
-"""The one exception class of pfnm."""
+"""The one exception class of pfnm, and its one class of warnings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +12,10 @@ class PFNMError(ValueError):
     The message is one line: the object (file, site, tensor), what was found, what was expected,
     and what to do.
     """
+
+
+class PFNMWarning(UserWarning):
+    """A result may be less than it seems. The message says why, and what to do."""
 
 
 @contextmanager

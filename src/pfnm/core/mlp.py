@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import erf, expit, softmax
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.network import INPUT, OUTPUT, Axis, Label, Network, Tensor, UnitGraph
+from pfnm.core.network import INPUT, OUTPUT, Axis, Label, Network, Scaling, Tensor, UnitGraph
 
 ROWS = 1024  # of the inputs at a time, so that a layer's values stay in the processor's cache
 LEAKY_SLOPE = 0.01  # PyTorch's and ONNX's default slope of a leaky ReLU
@@ -56,6 +56,9 @@ def mlp(
     labels: Sequence[Label] | None = None,
     name: str = "network",
     metadata: Mapping[str, Any] | None = None,
+    features: Sequence[str] | None = None,
+    scaling: Scaling | None = None,
+    activation_told: bool = True,
 ) -> Network:
     """The network x -> activation(x W + b) -> ... with weights given as (inputs, outputs).
 
@@ -95,6 +98,9 @@ def mlp(
         labels=None if labels is None else tuple(labels),
         name=name,
         metadata=metadata or {},
+        features=None if features is None else tuple(features),
+        scaling=scaling,
+        activation_told=activation_told,
     )
 
 

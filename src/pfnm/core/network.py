@@ -71,12 +71,28 @@ class UnitGraph:
 
 
 @dataclass(frozen=True, eq=False)
+class Scaling:
+    """What a scaler before a network tells of its inputs, (inputs,) each.
+
+    The network takes inputs as they are, for the scaler is folded into its first layer; training it
+    on is better done on (x - centre) / scale. The values lie between low and high.
+    """
+
+    centre: Array
+    scale: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """Named tensors, their unit graph, and what is needed to run and read the network.
 
     `output` is the function after the last layer: "softmax", "sigmoid", "identity" (logits, or a
     regression), or "values" (a regression, known to be one). `labels` are
-    the names of the outputs (classes), where they are known. `name` is the site's.
+    the names of the outputs (classes), `features` those of the inputs, and `scaling` is what a
+    scaler told of the inputs, where they are known. `name` is the site's. `activation_told` is false
+    where nobody stated the activation.
     """
 
     tensors: Mapping[str, Tensor]
@@ -86,6 +102,9 @@ class Network:
     labels: tuple[Label, ...] | None = None
     name: str = "network"
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    features: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
+    activation_told: bool = True
 
     def __post_init__(self) -> None:
         odd = sorted(set(self.tensors) ^ set(self.graph.axes))
@@ -104,6 +123,12 @@ class Network:
                 )
             if len(set(self.labels)) < len(self.labels):
                 raise PFNMError(f"{self.name}: a label stands twice in {list(self.labels)}")
+        inputs = self.sizes.get(INPUT)
+        if self.features is not None and len(self.features) != inputs:
+            raise PFNMError(
+                f"{self.name}: {len(self.features)} names of inputs for {inputs} inputs; give one "
+                "for each"
+            )
 
     def _check(self, name: str, tensor: Tensor) -> None:
         axes = self.graph.axes[name]

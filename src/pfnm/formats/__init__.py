@@ -78,16 +78,18 @@ def load(
             f"{file}: the file's labels are {list(stated)}, given were {list(labels)}; leave the "
             "labels out or correct them"
         )
+    known = content.activation or content.notes.get("activation") or activation
     network = mlp(
         content.weights,
         content.biases,
         names=content.names,
         transposed=content.transposed,
-        activation=content.activation or content.notes.get("activation") or activation or "relu",
+        activation=known or "relu",
         output=content.output or content.notes.get("output") or output or "identity",
         labels=stated or labels,
         name=file,  # so that an error in the tensors names the file
         metadata=content.metadata,
+        activation_told=known is not None,
     )
     return replace(network, name=name or Path(path).stem)
 

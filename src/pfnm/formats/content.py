@@ -59,7 +59,7 @@ def notes_of(network: Network) -> dict[str, Any]:
     notes = {
         **network.metadata,
         "version": version("pfnm"),
-        "activation": network.activation,
+        **({"activation": network.activation} if network.activation_told else {}),
         "output": network.output,
         "labels": None if network.labels is None else list(network.labels),
         "layers": [[layer.weight_name, layer.bias_name] for layer in stack],
