@@ -89,10 +89,10 @@ class Network:
     """Named tensors, their unit graph, and what is needed to run and read the network.
 
     `output` is the function after the last layer: "softmax", "sigmoid", "identity" (logits, or a
-    regression), or "values" (a regression, known to be one). `labels` are
-    the names of the outputs (classes), `features` those of the inputs, and `scaling` is what a
-    scaler told of the inputs, where they are known. `name` is the site's. `activation_told` is false
-    where nobody stated the activation.
+    regression), or "values" (a regression, known to be one). `labels` are the names of the outputs
+    (classes), `features` those of the inputs, and `scaling` is what a scaler told of the inputs,
+    where they are known. `name` is the site's. `activation_told` is false where nobody stated the
+    activation.
     """
 
     tensors: Mapping[str, Tensor]
