@@ -112,9 +112,10 @@ def test_a_long_network_of_equal_layers_is_quick(tmp_path: Path) -> None:
     ("shapes", "tensor", "words"),
     [
         ({"fc.weight": (3, 2), "fc.scale": ()}, "fc.scale", r"shape \(\)"),
-        ({"conv.weight": (8, 3, 3, 3)}, "conv.weight", "multilayer perceptron"),
+        ({"conv.weight": (8, 3, 3, 3)}, "conv.weight", "convolution"),
         ({"fc.weight": (3, 2), "bn.running_mean": (3,)}, "bn.running_mean", "normalisation"),
-        ({"fc.weight": (3, 2), "ln.weight": (3,)}, "ln.weight", "normalisation"),
+        ({"fc.weight": (3, 2), "ln.weight": (3,)}, "ln.weight", "LayerNorm .* take over"),
+        ({"fc/kernel:0": (2, 3), "ln/gamma:0": (3,)}, "ln/gamma:0", "LayerNorm"),
         ({"bn.num_batches_tracked": ()}, "bn.num_batches_tracked", "normalisation"),
         ({"fc.weight": (3, 2), "other.bias": (3,)}, "other.bias", "no weight"),
         ({"fc.weight": (3, 2), "fc.bias": (7,)}, "fc.bias", r"\(7,\)"),

@@ -14,11 +14,13 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import mlp
 from pfnm.core.network import Label, Network
 from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
-from pfnm.formats.content import Content
+from pfnm.formats.content import LOOKS_LIKE_DATA, Content
 from pfnm.formats.files import write_whole
 from pfnm.formats.sites import site_names
 
 LONGEST_STORY = 200  # characters of another library's message that we pass on
+
+DATA_EXTENSIONS = (".csv", ".tsv", ".parquet", ".npy")  # never a network
 
 __all__ = ["FORMATS", "check_target", "load", "save", "site_names"]
 
@@ -58,7 +60,10 @@ def load(
     "identity"); `labels` must agree with those of the file, if it has any. `name` is by default the
     file's name without its extension.
     """
-    file, kind = os.fspath(path), format_of(path)
+    file = os.fspath(path)
+    if Path(path).suffix.lower() in DATA_EXTENSIONS:
+        raise PFNMError(f"{file}: {LOOKS_LIKE_DATA}")
+    kind = format_of(path)
     check_readable(file)
     try:
         with warnings.catch_warnings():
@@ -72,6 +77,19 @@ def load(
         raise PFNMError(
             f"{file}: it is no {kind.title}, or it is damaged ({told(error)}); save it again"
         ) from error
+    network = network_of(content, file, activation=activation, output=output, labels=labels)
+    return replace(network, name=name or Path(path).stem)
+
+
+def network_of(
+    content: Content,
+    file: str,
+    *,
+    activation: str | None = None,
+    output: str | None = None,
+    labels: Sequence[Label] | None = None,
+) -> Network:
+    """The network that a file holds, with what the caller knows of it; its name is the file's."""
     stated = content.labels or content.notes.get("labels")
     if stated and labels is not None and tuple(labels) != tuple(stated):
         raise PFNMError(
@@ -79,7 +97,7 @@ def load(
             "labels out or correct them"
         )
     known = content.activation or content.notes.get("activation") or activation
-    network = mlp(
+    return mlp(
         content.weights,
         content.biases,
         names=content.names,
@@ -91,7 +109,6 @@ def load(
         metadata=content.metadata,
         activation_told=known is not None,
     )
-    return replace(network, name=name or Path(path).stem)
 
 
 def save(network: Network, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -121,7 +138,10 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
     if os.path.isdir(file):
         raise PFNMError(f"{file}: it is a folder; give the name of a file")
     if os.path.exists(file) and not force:
-        raise PFNMError(f"{file}: it exists already; choose another name, or force to replace it")
+        raise PFNMError(
+            f"{file}: it exists already; choose another name, or replace it with "
+            "--force (in Python force=True)"
+        )
     if not os.access(Path(path).parent, os.W_OK | os.X_OK):
         raise PFNMError(f"{file}: cannot be written; the folder must exist and be writable")
 

@@ -15,8 +15,9 @@ import safetensors.numpy
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
-from pfnm.formats.content import Content, notes_of
+from pfnm.formats.content import LOOKS_LIKE_DATA, Content, notes_of
 from pfnm.formats.naming import arrange
+from pfnm.formats.normalisation import COUNTER
 
 NPZ_NOTES = "__pfnm__"  # the member of an .npz that holds our notes
 HEADER_SIZE_BYTES = 8  # a safetensors file begins with the size of its header
@@ -27,7 +28,9 @@ def read_safetensors(path: Path, file: str) -> Content:
     """The layers of a safetensors file."""
     data = path.read_bytes()
     stored = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
-    tensors = {name: array_of(file, name, parts) for name, parts in stored}
+    tensors = {
+        name: array_of(file, name, parts) for name, parts in stored if not name.endswith(COUNTER)
+    }
     # The library keeps the last of two tensors of one name without a word, so we look ourselves.
     end = HEADER_SIZE_BYTES + int.from_bytes(data[:HEADER_SIZE_BYTES], "little")
     header = json.loads(data[HEADER_SIZE_BYTES:end], object_pairs_hook=lambda pairs: pairs)
@@ -63,11 +66,22 @@ def write_safetensors(network: Network) -> bytes:
 def read_npz(path: Path, file: str) -> Content:
     """The layers of an .npz file; arrays of Python objects are refused, never unpickled."""
     with zipfile.ZipFile(path) as archive:
-        refuse_duplicates(file, [name.removesuffix(".npy") for name in archive.namelist()])
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    refuse_duplicates(file, names)
+    if holds_data(names):
+        raise PFNMError(f"{file}: it holds the arrays {', '.join(names)}: {LOOKS_LIKE_DATA}")
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: npz_member(archive, file, name) for name in archive.files}
     notes = arrays.pop(NPZ_NOTES, None)
     return arrange(file, arrays, {} if notes is None else json.loads(notes.item()))
+
+
+def holds_data(names: list[str]) -> bool:
+    """Whether arrays of these names are examples, with or without labels, and no network's."""
+    from pfnm.formats.tables import INPUT_NAMES, LABEL_NAMES
+
+    inputs, labels = set(names) & set(INPUT_NAMES), set(names) & set(LABEL_NAMES)
+    return bool(inputs) and (bool(labels) or len(inputs) == len(names))
 
 
 def npz_member(archive: Any, file: str, name: str) -> np.ndarray[Any, Any]:

@@ -15,6 +15,9 @@ from pfnm.core.mlp import layers
 from pfnm.core.network import Label, Network, Tensor
 
 OWN_NOTES = ("version", "activation", "output", "labels", "layers", "transposed")
+LOOKS_LIKE_DATA = (
+    "it looks like data, expected a network; data goes to `pfnm evaluate MODEL --data FILE`"
+)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import numpy as np
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Tensor
 from pfnm.formats.content import Content, as_notes, floats
+from pfnm.formats.normalisation import folded, looks_like_layer_norm, take_out
 
 WEIGHT_WORDS = "weights?|kernels?|coefs?|w"
 BIAS_WORDS = "bias|biases|intercepts?|b"
-NORMALISATION = ("running_mean", "running_var", "num_batches_tracked")  # as PyTorch names them
 HOW_TO_NAME = "name the tensors layer1.weight, layer1.bias, layer2.weight, ... from input to output"
 
 
@@ -38,21 +38,32 @@ def arrange(
     """The layers of a file of named tensors, in order; with `in_order` the file's own order counts.
 
     The notes of a file that pfnm wrote settle it. Otherwise names pair weights and biases, and
-    shapes and the numbers in names give the order and the orientation of the weights.
+    shapes and the numbers in names give the order and the orientation of the weights. BatchNorms
+    are folded into the layers beside them.
     """
     notes = as_notes(file, stored_notes)
     pairs = noted(file, tensors, notes)
+    norms, others = take_out(file, tensors) if pairs is None else ([], {})
     if pairs is not None:
         transposed = bool(notes.get("transposed", True))
+    elif norms and not others:
+        raise PFNMError(
+            f"{file}: nothing but normalisation layers in it ({norms[0]}), expected linear layers"
+        )
     else:
-        pairs, transposed = inferred(file, paired(file, tensors), in_order)
-    return Content(
+        pairs, transposed = inferred(file, paired(file, others), in_order)
+    content = Content(
         weights=[pair.weight.T if transposed else pair.weight for pair in pairs],
         biases=[pair.bias for pair in pairs],
         names=[(pair.weight_name, pair.bias_name) for pair in pairs],
         transposed=transposed,
         notes=notes,
     )
+    if not norms:
+        return content
+    ranks = {name: rank for rank, name in enumerate(tensors)}
+    of_weights = [ranks[pair.weight_name] for pair in pairs]
+    return folded(file, content, norms, of_weights if in_order else None)
 
 
 def noted(
@@ -79,11 +90,17 @@ def paired(file: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[Pair]
         raise PFNMError(f"{file}: no tensors in it, expected the weights of a network")
     for name, tensor in tensors.items():
         a_bias = takes_out(BIAS_WORDS, name) and not takes_out(WEIGHT_WORDS, name)
-        a_scale = tensor.ndim == 1 and name.lower().endswith("weight")
-        if a_scale or name.endswith(NORMALISATION):
+        if looks_like_layer_norm(name, tensor):
             raise PFNMError(
-                f"{file}: tensor {name!r} looks like a normalisation layer's, expected the weights "
-                "and biases of a multilayer perceptron; fold it into the layer beside it, and save"
+                f"{file}: tensor {name!r} of shape {tensor.shape} looks like a normalisation "
+                "layer's without running statistics (LayerNorm or the like), which no weights can "
+                "take over; pfnm fuses multilayer perceptrons without it (BatchNorm1d is folded)"
+            )
+        if tensor.ndim > 2:
+            raise PFNMError(
+                f"{file}: tensor {name!r} of shape {tensor.shape} looks like a convolution's or "
+                "another layer's with more than two axes, expected the weights (two axes) and "
+                "biases (one axis) of a multilayer perceptron"
             )
         if tensor.ndim not in (1, 2) or (a_bias and tensor.ndim == 2 and 1 in tensor.shape):
             raise PFNMError(
