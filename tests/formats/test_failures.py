@@ -20,6 +20,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import mlp
 from pfnm.formats import FORMATS, load, save
 
+STATE = {"fc.weight": torch.ones(2, 2)}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 HTML = b"<!DOCTYPE html>\n<html>\n<body>404 Not Found</body>\n</html>\n"
 
@@ -117,7 +118,14 @@ def test_a_whole_module_is_more_than_tensors(tmp_path: Path) -> None:
     [
         ([1, 2], "list"),
         ({"epoch": 3}, "epoch"),
-        ({"fc.weight": torch.ones(2, 2), "epoch": 3}, "'epoch'"),
+        (
+            {"fc.weight": torch.ones(2, 2), "fc.bias": [1.0, 2.0]},
+            "'fc.bias' of the state dict is list",
+        ),
+        ({0: torch.ones(2, 2)}, "entry 0"),
+        ({"generator": STATE, "critic": STATE, "epoch": 3}, "under 'generator', 'critic'"),
+        ({"optimizer": {"state": {0: {"momentum": torch.ones(2, 2)}}}}, "'optimizer' (dict)"),
+        ({"model": torch.nn.Linear(2, 2)}, "'model' (torch.nn.modules.linear.Linear)"),
         ({"fc.weight": torch.ones(2, 2, dtype=torch.int8)}, "int8"),
         ({"fc.weight": torch.ones(2, 2).to(torch.float8_e4m3fn)}, "'fc.weight' holds torch.float8"),
         ({"fc.weight": torch.eye(2).to_sparse()}, "'fc.weight' is sparse"),

@@ -18,6 +18,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS, OUTPUTS, forward, mlp
 from pfnm.core.network import Network
 from pfnm.formats import check_target, load, save
+from pfnm.formats.content import notes_of
 
 SIZES = (3, 3, 3, 3)
 KEEPING_ALL = [".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".checkpoint", ".bin", ".onnx"]
@@ -124,10 +125,33 @@ def test_torch_module_loads_the_file(tmp_path: Path, extension: str) -> None:
         module.add_module(name, part)
     before, path = network("float32"), tmp_path / f"site{extension}"
     save(before, path)
-    state = load_file(path) if extension == ".safetensors" else torch.load(path)["state_dict"]
+    state = load_file(path) if extension == ".safetensors" else torch.load(path)
     module.load_state_dict(state)
     found = module(torch.tensor(inputs("float32"))).detach().numpy()
     np.testing.assert_allclose(found, forward(before, inputs()), atol=1e-5)
+
+
+def test_a_checkpoint_is_bare_and_keeps_its_notes(tmp_path: Path) -> None:
+    before, path = network("float32"), tmp_path / "site.pt"
+    save(before, path)
+    for mapped in (False, True):
+        state = torch.load(path, weights_only=True, mmap=mapped)
+        assert list(state) == list(before.tensors)
+        for name, tensor in before.tensors.items():
+            np.testing.assert_array_equal(state[name], tensor)
+    save(before, tmp_path / "again.pt")
+    assert path.read_bytes() == (tmp_path / "again.pt").read_bytes()
+    # What other tools save of it has lost the notes, and is still a network.
+    torch.save(state, tmp_path / "other.pt")
+    assert load(tmp_path / "other.pt").metadata == {}
+    assert load(path).metadata == before.metadata
+
+
+def test_a_checkpoint_with_its_notes_inside_is_still_read(tmp_path: Path) -> None:
+    before, path = network(), tmp_path / "site.pt"
+    state = {name: torch.tensor(before.tensors[name]) for name in sorted(before.tensors)}
+    torch.save({"state_dict": state, "pfnm": notes_of(before)}, path)
+    assert_equal(load(path), before)
 
 
 @pytest.mark.parametrize("extension", EVERY)
@@ -136,7 +160,7 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path, extension: s
     path.write_text("precious")
     with pytest.raises(PFNMError, match="exists already"):
         save(network(), path)
-    with pytest.raises(PFNMError, match="exists already"):
+    with pytest.raises(PFNMError, match=r"exists already.*--force .*force=True"):
         check_target(path)
     check_target(path, force=True)
     assert path.read_text() == "precious"

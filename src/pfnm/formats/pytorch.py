@@ -1,100 +1,155 @@
-"""PyTorch checkpoints: a state dict, bare or under one of the usual keys."""
+"""PyTorch checkpoints: a state dict, bare or beside whatever else a training loop saves."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
-from collections.abc import Mapping
+import threading
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
 from pfnm.formats.content import Content, notes_of
 from pfnm.formats.naming import arrange
+from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
 
-STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model")
 PICKLE_START = b"\x80"  # the first byte of a pickle; a checkpoint of today begins as a zip
-WAY_OUT = "save model.state_dict() with torch.save"
+NOTES = "pfnm.json"  # our notes, as one more member of the zip: torch.load does not look at it
+STAND_INS = threading.Lock()  # PyTorch keeps the names that it may read for the whole process
 
 
 def read(path: Path, file: str) -> Content:
     """The layers of a checkpoint. Only tensors are read: no code in the file is ever run."""
+    stored = load(path, file)
+    if isinstance(stored, Ignored):
+        raise more_than_tensors(file, stored.stands_for)
+    state_dict = find_state_dict(file, stored)
+    tensors = {name: to_numpy(file, name, value) for name, value in state_dict.items()}
+    return arrange(file, tensors, stored_notes(path, stored), in_order=True)
+
+
+def load(path: Path, file: str) -> Any:
+    """What the file holds: tensors, plain values and containers, and `Ignored` for all else."""
     import torch
 
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except (UnpicklingError, RuntimeError) as error:
         culprit = re.search(r"GLOBAL (\S+)|(TorchScript)", str(error))
         with path.open("rb") as opened:
             pickled = opened.read(len(PICKLE_START)) == PICKLE_START
+        if culprit and culprit[1] and zipfile.is_zipfile(path):
+            return load_ignoring(path, file, culprit[1])
         if culprit or (pickled and "Unsupported operand" in str(error)):
-            what = f" ({culprit[1] or culprit[2]})" if culprit else ""
-            raise PFNMError(
-                f"{file}: it holds more than tensors{what}, which pfnm does not load because it "
-                f"could run code; {WAY_OUT}"
-            ) from error
+            raise more_than_tensors(file, culprit and (culprit[1] or culprit[2])) from error
         raise PFNMError(
             f"{file}: it is no PyTorch checkpoint, or it is damaged; {WAY_OUT}"
         ) from error
-    state_dict = find_state_dict(file, stored)
-    tensors = {name: to_numpy(file, name, value) for name, value in state_dict.items()}
-    notes = {} if stored is state_dict else stored.get("pfnm", {})
-    return arrange(file, tensors, notes, in_order=True)
 
 
-def find_state_dict(file: str, stored: object) -> Mapping[str, Any]:
-    """The mapping from names to tensors, bare or under one of the usual keys."""
-    import torch
-
-    if isinstance(stored, Mapping):
-        for key in STATE_DICT_KEYS:
-            if isinstance(stored.get(key), Mapping):
-                state_dict: Mapping[str, Any] = stored[key]
-                return state_dict
-        if any(isinstance(value, torch.Tensor) for value in stored.values()):
-            return stored
-        found = f"a mapping with the keys {list(stored)[:5]}"
-    else:
-        found = type(stored).__name__
-    raise PFNMError(
-        f"{file}: found {found}, expected a state dict, bare or under one of "
-        f"{', '.join(STATE_DICT_KEYS)}; {WAY_OUT}"
+def more_than_tensors(file: str, culprit: str | None) -> PFNMError:
+    """The error for a file that cannot be read without making objects of its choice."""
+    named = f" ({culprit})" if culprit else ""
+    return PFNMError(
+        f"{file}: it holds more than tensors{named}, which pfnm does not load because it could run "
+        f"code; {WAY_OUT}"
     )
 
 
-def to_numpy(file: str, name: object, value: object) -> np.ndarray[Any, Any]:
-    """A tensor of the state dict as an array."""
-    import torch
+class Ignored:
+    """Stands for an object of a checkpoint that is not read: takes anything, keeps nothing.
 
-    if not isinstance(value, torch.Tensor) or not isinstance(name, str):
-        raise PFNMError(
-            f"{file}: entry {name!r} of the state dict is {type(value).__name__}, expected a "
-            f"tensor; {WAY_OUT}"
-        )
-    value = value.detach()
-    if value.layout != torch.strided or value.is_nested or value.is_meta:
-        raise PFNMError(
-            f"{file}: tensor {name!r} is sparse, nested or without data ({value.layout}, "
-            f"{value.device}), expected a dense one; save it after to_dense()"
-        )
+    PyTorch reads a checkpoint without running what it names, and stops at the first name that it
+    does not know. Under every such name it is given a class of this kind instead.
+    """
+
+    stands_for: ClassVar[str] = ""
+    filled_as: ClassVar[Callable[[], Any] | None] = None
+
+    def __new__(cls, *_: Any) -> Any:
+        """An empty container where the file fills one (PyTorch fills only its own kinds)."""
+        return object.__new__(cls) if cls.filled_as is None else cls.filled_as()
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, _: Any) -> None: ...
+
+
+def stand_in(name: str, filled_as: Callable[[], Any] | None = None) -> type[Ignored]:
+    """A class that stands for the one of this name."""
+    ours = {
+        "stands_for": name,
+        "filled_as": None if filled_as is None else staticmethod(filled_as),
+        "__qualname__": name,
+    }
+    return type("Ignored", (Ignored,), ours)
+
+
+def load_ignoring(path: Path, file: str, culprit: str) -> Any:
+    """The checkpoint with an `Ignored` for every object that PyTorch does not read by itself.
+
+    Dicts and lists of other classes (a defaultdict, a deque) are read as plain ones: PyTorch names
+    the class when it meets one that is filled, so each costs one more attempt.
+    """
+    from torch import load, serialization
+
+    if not hasattr(serialization, "get_unsafe_globals_in_checkpoint"):  # before PyTorch 2.6
+        raise more_than_tensors(file, culprit)
     try:
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-    except (TypeError, RuntimeError) as error:  # float8 and quantised types, which numpy lacks
-        raise PFNMError(
-            f"{file}: tensor {name!r} holds {value.dtype}, expected floating point of 16 bits or "
-            "more; save the trained weights unquantised"
-        ) from error
+        with STAND_INS:
+            unknown = serialization.get_unsafe_globals_in_checkpoint(path)
+            stand_ins = {name: stand_in(name) for name in unknown}
+            while True:
+                with serialization.safe_globals([(own, name) for name, own in stand_ins.items()]):
+                    try:
+                        return load(path, map_location="cpu", weights_only=True)
+                    except UnpicklingError as error:
+                        name, filled_as = filled(str(error))
+                        if name not in stand_ins or stand_ins[name].filled_as is not None:
+                            raise
+                stand_ins[name] = stand_in(name, filled_as)
+    except Exception as error:  # whatever PyTorch raises where a stand-in is not what it needs
+        blocked = re.search(r"GLOBAL (\S+)", str(error))
+        raise more_than_tensors(file, blocked[1] if blocked else culprit) from error
+
+
+def filled(story: str) -> tuple[str, Callable[[], Any]]:
+    """The class that PyTorch's error says is filled like a dict or a list, if it is such an error.
+
+    An OrderedDict, because that one may have attributes too, as a dict of another class often has.
+    """
+    found = re.search(r"Can only (\w+) .*got <class '(.*)'>", story)
+    if found is None:
+        return "", dict
+    name = found[2].removeprefix(f"{__name__}.")
+    return name, OrderedDict if found[1].startswith("SETITEM") else list
+
+
+def stored_notes(path: Path, stored: Any) -> Any:
+    """Our notes in the file, where we write them or where we wrote them once ("pfnm")."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if member.count("/") == 1 and member.endswith(f"/{NOTES}"):
+                    return json.loads(archive.read(member))
+    return stored.get("pfnm", {}) if "state_dict" in stored else {}
 
 
 def write(network: Network) -> bytes:
-    """The network as {"state_dict": ..., "pfnm": notes}, which weights_only loading accepts."""
+    """The network as a bare state dict, as load_state_dict takes it, with our notes beside it."""
     import torch
 
     state_dict = {name: torch.tensor(tensor) for name, tensor in network.tensors.items()}
     buffer = io.BytesIO()
-    torch.save({"state_dict": state_dict, "pfnm": notes_of(network)}, buffer)
+    torch.save(state_dict, buffer)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        root = archive.namelist()[0].partition("/")[0]
+        # ZipInfo has a fixed date: equal networks are equal files.
+        archive.writestr(zipfile.ZipInfo(f"{root}/{NOTES}"), json.dumps(notes_of(network)))
     return buffer.getvalue()
