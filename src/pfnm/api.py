@@ -62,9 +62,9 @@ def fuse(
 ) -> Fusion:
     """Fuse networks trained apart into one.
 
-    networks: files, scikit-learn MLPs or `Network`s, at least two. class_counts: examples of each
-    class at each site, as (J, K), as a mapping from site name, or as a file of such.
-    site_weights: how much each site counts. labels, activation: for files that do not state theirs.
+    networks: files, scikit-learn MLPs, state dicts or `Network`s, at least two. class_counts:
+    examples of each class at each site, as (J, K), as a mapping from site name, or as a file of
+    such. site_weights: how much each site counts. labels, activation: where they are not stated.
     prior: by default `Prior.fit` of the networks with this spread, mass and rules. method: "joint"
     (all layers together), or "topdown" (the paper's). budget: how wide a layer may become, as a
     factor (float) of the widest site's or as a number of units (int); None: no limit; by default
@@ -239,10 +239,16 @@ def as_networks(
             from pfnm.frameworks.sklearn import from_estimator
 
             result.append(from_estimator(item, name=f"site{place}"))
+        elif isinstance(item, Mapping):
+            from pfnm.frameworks.state_dict import from_state_dict
+
+            result.append(
+                from_state_dict(item, name=f"site{place}", activation=activation, labels=own)
+            )
         else:
             raise PFNMError(
                 f"network {place} is a {type(item).__name__}; give files, scikit-learn "
-                "MLPClassifiers or MLPRegressors, or pfnm.Network"
+                "MLPClassifiers or MLPRegressors, state dicts, or pfnm.Network"
             )
     return result
 
@@ -268,11 +274,15 @@ def sha256(path: str | PathLike[str]) -> str:
 
 
 def same_kind(network: Network, first: Any) -> Any:
-    """The network as what `first` is: a scikit-learn estimator, or a `Network`."""
+    """The network as what `first` is: an estimator, a state dict, or a `Network`."""
     if is_sklearn(first):
         from pfnm.frameworks.sklearn import to_estimator
 
         return to_estimator(network)
+    if isinstance(first, Mapping):
+        from pfnm.frameworks.state_dict import to_state_dict
+
+        return to_state_dict(network, first)
     return network
 
 
