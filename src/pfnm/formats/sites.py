@@ -1,12 +1,17 @@
-"""The names of sites, from the paths of their files."""
+"""What sites are called, and whether one of them is there twice."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from pfnm.core.errors import PFNMError
+from pfnm.core.mlp import layers
+from pfnm.core.network import Network
 
 
 def site_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -46,3 +51,25 @@ def telling_parts(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(paths):
             return names
     return [os.fspath(path) for path in paths]
+
+
+def duplicates(networks: Sequence[Network]) -> list[str]:
+    """A warning for each site that holds the very numbers of another one, under another name.
+
+    Names and types of tensors make no difference, nor which way weights are stored.
+    """
+    first: dict[str, str] = {}
+    warnings = []
+    for network in networks:
+        numbers = hashlib.sha256()
+        for layer in layers(network):
+            for tensor in (layer.weight, layer.bias):
+                values = np.array((), float) if tensor is None else tensor.astype(float)
+                numbers.update(repr(values.shape).encode() + values.tobytes())
+        same = first.setdefault(numbers.hexdigest(), network.name)
+        if same != network.name:
+            warnings.append(
+                f"{network.name} has the same weights as {same}: the same model counts twice; "
+                "leave one of them out, unless two sites really share it"
+            )
+    return warnings
