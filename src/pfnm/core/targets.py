@@ -163,7 +163,7 @@ def _by_label(network: Network, targets: NDArray[Any]) -> Classes:
         form = lambda label: label  # noqa: E731
     place = {form(label): number for number, label in enumerate(labels)}
     distinct = {target: form(target) for target in targets.tolist()}
-    stray = dict.fromkeys(label for label in distinct.values() if label not in place)
+    stray = dict.fromkeys(in_order(label for label in distinct.values() if label not in place))
     note = None
     if network.labels is None and counted_from_one(distinct.values(), len(labels)):
         note = f"labels 1 to {len(labels)} were taken as outputs 0 to {len(labels) - 1}"
@@ -255,8 +255,12 @@ def values_of(network: Network, targets: NDArray[Any]) -> Array:
     return wanted
 
 
+def in_order(labels: Iterable[Label]) -> list[Label]:
+    """Labels sorted, numbers before texts."""
+    return sorted(labels, key=lambda label: (isinstance(label, str), label))
+
+
 def listed(labels: Iterable[Label]) -> str:
     """Labels for a message, the first few."""
-    texts = sorted(labels, key=lambda label: (isinstance(label, str), label))
-    shown = ", ".join(map(str, texts[:MOST_LISTED]))
-    return shown + (", ..." if len(texts) > MOST_LISTED else "")
+    texts = list(map(str, in_order(labels)))
+    return ", ".join(texts[:MOST_LISTED]) + (", ..." if len(texts) > MOST_LISTED else "")

@@ -20,7 +20,7 @@ from pfnm.core.targets import TRUTH, WHOLE
 from pfnm.formats import told
 
 DELIMITERS = "\t;,"  # in this order: a comma may be a decimal one, a tab is never anything else
-SAMPLE = 20  # lines by which the delimiter is told
+SAMPLE = 20  # lines by which the delimiter and a row of names are told
 ROWS = 4096  # read at a time, for texts take ten times the room of numbers
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 LARGEST_WHOLE = 2**53  # above, floating point leaves whole numbers out
@@ -111,11 +111,11 @@ def open_text(path: str | Path, expected: Collection[str]) -> TextTable:
         sample = list(islice((line for line in file if line.strip()), SAMPLE))
     delimiter = delimiter_of(sample)
     with opened(file_name) as file:
-        first, second = [*islice(records(file_name, file, delimiter), 2), None, None][:2]
-    if first is None:
+        rows = [row for _, row in islice(records(file_name, file, delimiter), SAMPLE)]
+    if not rows:
         raise PFNMError(f"{file_name}: there is nothing but blank lines; save it again")
-    cells = [cell.strip() for cell in first[1]]
-    named = are_names(cells, None if second is None else second[1], expected)
+    cells = [cell.strip() for cell in rows[0]]
+    named = are_names(cells, rows[1:], expected)
     names = cells if named else [str(place) for place in range(1, len(cells) + 1)]
     return TextTable(file_name, delimiter, tuple(names), named)
 
@@ -155,19 +155,20 @@ def delimiter_of(lines: Sequence[str]) -> str:
 
 
 def are_names(
-    first: Sequence[str], second: Sequence[str] | None, expected: Collection[str]
+    first: Sequence[str], rows: Sequence[Sequence[str]], expected: Collection[str]
 ) -> bool:
-    """Whether the first row names the columns.
+    """Whether the first row names the columns; `rows` are some that follow.
 
     It does so if none of its cells is a number. If only some are none, it may as well be an example
-    with a label of text; it holds names then if there is a number below a text, or if the others
-    are counted up (as pandas names columns) and the text is a name we expect.
+    with a label of text; it holds names then if below a text there are only numbers, or if the
+    others are counted up (as pandas names columns) and the text is a name we expect.
     """
     texts = [place for place, cell in enumerate(first) if cell and not is_number(cell)]
     numbers = [cell for cell in first if is_number(cell)]
     if not numbers:
         return True
-    if second is not None and any(p < len(second) and is_number(second[p]) for p in texts):
+    below = [[row[place] for row in rows if place < len(row)] for place in texts]
+    if any(cells and all(map(is_number, cells)) for cells in below):
         return True
     counted = all(number.isdecimal() for number in numbers) and [
         int(number) - int(numbers[0]) for number in numbers
