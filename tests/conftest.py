@@ -1,6 +1,8 @@
 """Networks and files that many tests use."""
 
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -9,9 +11,26 @@ import numpy as np
 import pytest
 
 from pfnm import polishing
+from pfnm.cli import main
 from pfnm.core.mlp import mlp
 from pfnm.core.network import Network
 from pfnm.formats import save
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command: its status, what it printed, and its errors."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pfnm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        text = capsys.readouterr()
+        return int(stop.value.code or 0), text.out, text.err
+
+    return call
 
 
 def random_network(

@@ -5,31 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import random_network
+from conftest import Run, random_network
 
 import pfnm
-from pfnm.cli import main
 from pfnm.core.mlp import forward, mlp
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["pfnm", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        text = capsys.readouterr()
-        return int(stop.value.code or 0), text.out, text.err
-
-    return call
 
 
 def test_fuse_inspect_evaluate(run: Run, site_files: list[Path], tmp_path: Path) -> None:
@@ -255,7 +239,7 @@ def test_targets_that_do_not_vary_have_no_r2(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "test.npz", x=np.eye(2), y=np.ones(2))
     options = ("evaluate", tmp_path / "site.npz", "--data", tmp_path / "test.npz")
     assert json.loads(run(*options, "--json")[1])["r2"] is None
-    assert "r2                 │ -" in run(*options)[1]
+    assert "r2                  │ -" in run(*options)[1]
 
 
 @pytest.mark.parametrize("option", ["", "--json"])

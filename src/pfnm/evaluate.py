@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit, softmax
 
-from pfnm.core.errors import PFNMError
+from pfnm import measures
+from pfnm.core.errors import PFNMError, PFNMWarning
 from pfnm.core.mlp import forward
 from pfnm.core.network import OUTPUT, Array, IntArray, Label, Network, Tensor
 from pfnm.core.probes import is_classifier
+from pfnm.core.targets import (
+    are_classes,
+    classes_of,
+    is_binary,
+    is_whole,
+    labels_of,
+    one_column,
+    refuse_unclear,
+    values_of,
+    zeros_and_ones,
+)
+from pfnm.measures import Measures
 
-MOST_LISTED = 10  # labels in an error message
-
-Measures = dict[str, Any]
+OTHERS = f"for more measures than this, {measures.INSTALL}"
 
 
 def predict(network: Network, inputs: Array) -> NDArray[Any]:
@@ -24,117 +36,138 @@ def predict(network: Network, inputs: Array) -> NDArray[Any]:
     One sigmoid output says 0 or 1.
     """
     values = _outputs(network, inputs)
-    if _is_binary(network):
+    if is_binary(network):
         return (values[:, 0] > 0).astype(int)
-    labels = _labels(network)
+    labels = labels_of(network)
     mixed = len({type(label) for label in labels}) > 1  # which numpy would turn into texts
     chosen: NDArray[Any] = np.array(labels, dtype=object if mixed else None)[values.argmax(axis=1)]
     return chosen
 
 
-def evaluate(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
-    """Accuracy of a classifier; R2 and mean squared error of a regression.
+def evaluate(
+    network: Network,
+    inputs: ArrayLike,
+    targets: ArrayLike,
+    *,
+    per_class: bool = False,
+    confusion: bool = False,
+) -> Measures:
+    """Measures of a classifier or of a regression on labelled data.
 
-    Networks with labels, a softmax or sigmoids classify, and so does one with several outputs
-    where the targets are whole numbers, one for each example. Targets are labels (examples,) or
-    (examples, 1), or zeros and ones (examples, classes). Several sigmoid outputs with the latter
-    are measured by `exact_match`, the share of examples with all labels right, and
-    `label_accuracy`, the share of labels. The R2 of targets that do not vary is None.
+    Networks with labels, a softmax or sigmoids classify, and so do several outputs where each
+    example has one label. Targets are labels (examples,), or zeros and ones (examples, classes).
+
+    A classifier has `accuracy`, `balanced_accuracy` (the mean recall of the classes in the data),
+    `auroc` (each class against the rest, their mean), `log_loss`, `brier_score` (of two classes 0
+    to 1, of more 0 to 2, as scikit-learn has it) and `calibration_error` (expected, 15 bins).
+    Examples whose label it does not know count as wrong; `unknown_labels` says how many, and
+    measures of probabilities leave them out. Several sigmoids with a row of zeros and ones for each
+    example have `exact_match` (all right), `label_accuracy` and `auroc`. A regression has `r2`
+    (None of targets that do not vary), `mean_squared_error` and `mean_absolute_error`.
+
+    `note` says what was taken for granted. per_class: precision, recall, F1, support and AUROC of
+    each class. confusion: how many examples of each class were taken for which. Without
+    scikit-learn there is accuracy alone.
+
+    >>> from pfnm.core.mlp import mlp
+    >>> network = mlp([np.eye(2)], labels=["cat", "dog"])
+    >>> evaluate(network, [[1, 0], [0, 1], [0, 2]], ["cat", "dog", "dog"])["accuracy"]
+    1.0
     """
-    targets = _one_column(inputs, targets)
-    whole = targets.ndim == 1 and targets.dtype.kind in "biuU"
-    if _is_binary(network) or (network.output == "sigmoid" and targets.ndim == 2):
-        return _sigmoids(network, inputs, targets)
-    several = network.sizes[OUTPUT] > 1
-    logits = network.output == "identity" and (network.labels is not None or (several and whole))
-    if network.output in ("softmax", "sigmoid") or logits:
-        return _classes(network, inputs, targets)
-    return _regression(network, inputs, targets)
-
-
-def _one_column(inputs: Tensor, targets: NDArray[Any]) -> NDArray[Any]:
-    """Targets as (examples,) where there is one for each example, or an error."""
-    if targets.ndim == 2 and targets.shape[1] == 1:
-        targets = targets[:, 0]
-    if targets.ndim not in (1, 2) or len(targets) != len(inputs):
+    given, wanted = np.asarray(inputs), np.asarray(targets)
+    wanted = one_column(given, wanted)
+    if network.output == "sigmoid" and not is_binary(network) and wanted.ndim == 2:
+        return _labels(network, given, wanted, per_class=per_class, confusion=confusion)
+    if are_classes(network, wanted):
+        return _classes(network, given, wanted, per_class=per_class, confusion=confusion)
+    if per_class or confusion:
         raise PFNMError(
-            f"the targets have shape {targets.shape} for {len(inputs)} examples; give one row of "
-            "targets for each example"
+            f"{network.name} is measured as a regression, which has no classes; leave per class "
+            "and confusion out"
         )
-    return targets
+    return _regression(network, given, wanted)
 
 
-def _sigmoids(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
+def accuracy(network: Network, inputs: ArrayLike, targets: ArrayLike) -> float:
+    """The accuracy of a classifier alone; an error for a regression."""
+    given = np.asarray(inputs)
+    wanted = one_column(given, np.asarray(targets))
+    rows = network.output == "sigmoid" and not is_binary(network) and wanted.ndim == 2
+    if rows or not are_classes(network, wanted):
+        raise PFNMError("this needs a classifier and labels; the network or the data is neither")
+    said, _ = _answers(network, given)
+    return float((said == classes_of(network, wanted).places).mean())
+
+
+def _classes(
+    network: Network, inputs: Array, targets: NDArray[Any], *, per_class: bool, confusion: bool
+) -> Measures:
+    measured = measures.available(required=per_class or confusion)
+    classes = classes_of(network, targets)
+    said, shares = _answers(network, inputs)
+    result: Measures = {"accuracy": float((said == classes.places).mean())}
+    notes = [] if classes.note is None else [classes.note]
+    if measured:
+        areas = measures.areas_of(classes.one_hot(shares.shape[1]), shares[classes.known])
+        result |= measures.of_classes(classes, said, shares, areas)
+    else:
+        notes.append(OTHERS)
+    result["examples"] = len(targets)
+    if classes.unknown:
+        result["unknown_labels"] = int((~classes.known).sum())
+    if notes:
+        result["note"] = "; ".join(notes)
+    names: tuple[Label, ...] = (0, 1) if is_binary(network) else labels_of(network)
+    if per_class:
+        result["classes"] = measures.per_class(names, classes.places, said, areas)
+    if confusion:
+        result["confusion"] = measures.confusion_of(names, classes, said)
+    return result
+
+
+def _answers(network: Network, inputs: Array) -> tuple[IntArray, Array]:
+    """The class the network says, (examples,), and its probabilities (examples, classes).
+
+    Sigmoids of classes that exclude each other are scaled to one, as scikit-learn does with
+    one against the rest.
+    """
+    values = _outputs(network, inputs).astype(float)
+    if is_binary(network):
+        return (values[:, 0] > 0).astype(np.intp), expit(np.column_stack([-values, values]))
+    said = values.argmax(axis=1)
+    shares: Array = softmax(log_expit(values) if network.output == "sigmoid" else values, axis=1)
+    return said, shares
+
+
+def _labels(
+    network: Network, inputs: Array, targets: NDArray[Any], *, per_class: bool, confusion: bool
+) -> Measures:
     """Each output says yes where its sigmoid is above one half, that is, its logit above zero."""
-    said = _outputs(network, inputs) > 0
-    wanted = _zeros_and_ones(network, targets.reshape(len(targets), -1))
-    right = said == wanted
-    if _is_binary(network):
-        return {"accuracy": float(right.mean()), "examples": len(wanted)}
-    return {
+    if confusion:
+        raise PFNMError(
+            f"{network.name} has labels of their own, which are not taken for each other; leave "
+            "confusion out"
+        )
+    measured = measures.available(required=per_class)
+    wanted = zeros_and_ones(network, targets)
+    values = _outputs(network, inputs)
+    right = (values > 0) == wanted
+    result: Measures = {
         "exact_match": float(right.all(axis=1).mean()),
         "label_accuracy": float(right.mean()),
         "examples": len(wanted),
     }
-
-
-def _classes(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
-    wanted = _places(network, targets)
-    accuracy = float((_outputs(network, inputs).argmax(axis=1) == wanted).mean())
-    return {"accuracy": accuracy, "examples": len(targets)}
-
-
-def _places(network: Network, targets: NDArray[Any]) -> IntArray:
-    """The output each target belongs to; -1 where there is none."""
-    labels = _labels(network)
-    if targets.ndim == 2:
-        rows = _zeros_and_ones(network, targets)
-        if (rows.sum(axis=1) != 1).any():
-            raise PFNMError(
-                f"{network.name} knows one class for each example, the data has rows with none or "
-                "several; give one-hot rows or one label for each example"
-            )
-        return np.asarray(rows.argmax(axis=1))
-    place = {label: number for number, label in enumerate(labels)}
-    wanted: IntArray = np.array([place.get(target, -1) for target in targets.tolist()])
-    if (wanted < 0).all():
-        raise PFNMError(
-            f"{network.name} knows the labels {_listed(labels)}, and the data has none of them (it "
-            f"has {_listed(np.unique(targets).tolist())}); give the network's labels as the data "
-            "has them"
-        )
-    return wanted
-
-
-def wanted_outputs(network: Network, inputs: Tensor, targets: NDArray[Any]) -> Tensor:
-    """What the network should answer to the inputs, (examples, outputs), to teach it by.
-
-    Of classes that exclude each other: 1 for the right one. Targets as for `evaluate`.
-    """
-    targets = _one_column(inputs, targets)
-    outputs = network.sizes[OUTPUT]
-    several = network.output == "sigmoid" and outputs > 1 and targets.ndim == 1
-    if is_classifier(network) or several:
-        if targets.dtype.kind == "f":
-            raise PFNMError(
-                f"{network.name} is taken for a classifier, and the targets hold {targets.dtype}; "
-                'give labels, or set its output to "values" if it is a regression'
-            )
-        places = _places(network, targets)
-        if (places < 0).any():
-            stray = targets[np.argmin(places)]
-            raise PFNMError(f"{network.name} does not know the label {stray!s}; leave it out")
-        return np.eye(outputs, dtype=np.float32)[places]
-    if network.output == "sigmoid":
-        return _zeros_and_ones(network, targets.reshape(len(targets), -1)).astype(np.float32)
-    values = _values(network, targets)
-    if not np.isfinite(values).all():
-        raise PFNMError("the targets hold NaN or infinite values; leave such rows out")
-    return values.astype(np.float32)
+    if not measured:
+        return {**result, "note": OTHERS}
+    areas = measures.areas_of(wanted, values)
+    result["auroc"] = measures.mean_area(areas)
+    if per_class:
+        result["classes"] = measures.per_class(labels_of(network), wanted, values > 0, areas)
+    return result
 
 
 def _regression(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
-    wanted = _values(network, targets)
+    wanted = values_of(network, targets)
     values = _outputs(network, inputs)
     squared = ((values - wanted) ** 2).sum(axis=0)
     spread = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
@@ -142,25 +175,38 @@ def _regression(network: Network, inputs: Array, targets: NDArray[Any]) -> Measu
     return {
         "r2": float(np.mean(1 - squared[varies] / spread[varies])) if varies.any() else None,
         "mean_squared_error": float(squared.mean() / len(wanted)),
+        "mean_absolute_error": float(np.abs(values - wanted).mean()),
         "examples": len(wanted),
     }
 
 
-def _values(network: Network, targets: NDArray[Any]) -> Array:
-    """A regression's targets, (examples, outputs)."""
-    if targets.dtype.kind not in "biuf":
-        raise PFNMError(
-            f"{network.name} has no labels and the targets hold {targets.dtype}, expected numbers; "
-            "give the labels of its outputs if it is a classifier"
-        )
-    wanted: Array = targets.reshape(len(targets), -1).astype(float)
-    if wanted.shape[1] != network.sizes[OUTPUT]:
-        raise PFNMError(
-            f"{network.name} has {network.sizes[OUTPUT]} outputs, the data {wanted.shape[1]} "
-            f"targets of {targets.dtype}; give as many, or the labels of its outputs if it is a "
-            "classifier"
-        )
-    return wanted
+def wanted_outputs(network: Network, inputs: Tensor, targets: NDArray[Any]) -> Tensor:
+    """What the network should answer to the inputs, (examples, outputs), to teach it by.
+
+    Of classes that exclude each other: 1 for the right one. Targets as for `evaluate`.
+    """
+    targets = one_column(inputs, targets)
+    outputs = network.sizes[OUTPUT]
+    several = network.output == "sigmoid" and outputs > 1 and targets.ndim == 1
+    if is_classifier(network) or several or is_binary(network):
+        if targets.ndim == 1 and not is_whole(targets):
+            raise PFNMError(
+                f"{network.name} is taken for a classifier, and the targets hold {targets.dtype}; "
+                'give labels, or set its output to "values" if it is a regression'
+            )
+        classes = classes_of(network, targets)
+        if classes.unknown:
+            raise PFNMError(
+                f"{network.name} does not know the label {classes.unknown[0]!s}; leave it out"
+            )
+        if classes.note is not None:
+            warnings.warn(f"{network.name}: {classes.note}", PFNMWarning, stacklevel=2)
+        wanted = np.eye(2)[:, 1:] if is_binary(network) else np.eye(outputs)
+        return wanted.astype(np.float32)[classes.places]
+    if network.output == "sigmoid":
+        return zeros_and_ones(network, targets).astype(np.float32)
+    refuse_unclear(network, targets)
+    return values_of(network, targets).astype(np.float32)
 
 
 def _outputs(network: Network, inputs: Array) -> Tensor:
@@ -171,26 +217,3 @@ def _outputs(network: Network, inputs: Array) -> Tensor:
             f"{network.name} makes infinite outputs of these inputs; scale them as for its training"
         )
     return values
-
-
-def _zeros_and_ones(network: Network, targets: NDArray[Any]) -> NDArray[np.bool_]:
-    outputs = network.sizes[OUTPUT]
-    if targets.shape[1] != outputs or not np.isin(targets, (0, 1)).all():
-        raise PFNMError(
-            f"{network.name} has {outputs} outputs that say yes or no, the data targets of shape "
-            f"{targets.shape} and type {targets.dtype}; give zeros and ones, one for each output"
-        )
-    return targets.astype(bool)
-
-
-def _is_binary(network: Network) -> bool:
-    return network.output == "sigmoid" and network.sizes[OUTPUT] == 1
-
-
-def _labels(network: Network) -> tuple[Label, ...]:
-    return network.labels or tuple(range(network.sizes[OUTPUT]))
-
-
-def _listed(labels: Iterable[Label]) -> str:
-    texts = [str(label) for label in labels]
-    return ", ".join(texts[:MOST_LISTED]) + (", ..." if len(texts) > MOST_LISTED else "")

@@ -10,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfnm.api import Ends, fuse, input_range_of
-from pfnm.core.errors import PFNMError
 from pfnm.core.fusion import Fusion
 from pfnm.core.network import Array, Network
 from pfnm.core.probes import CHECK_PROBES, InputRange, probe, site_agreements
 from pfnm.core.sites import Sites, comparable
-from pfnm.evaluate import evaluate
+from pfnm.core.targets import classes_of, one_column
+from pfnm.evaluate import accuracy
 from pfnm.federated.baselines import ensemble
 
 BUDGETS: tuple[float | None, ...] = (1.0, 1.3, 2.0, 4.0, None)
 SPREADS = (1.0, 3.0, 10.0)
 MASSES = (0.1, 1.0, 10.0)
 POLISHED = ", polished"  # ends the name of a point
+HALF = 0.5  # a probability above it says yes
 NEAR = 0.5  # standard errors: a smaller network this near to the best is preferred
 
 
@@ -73,7 +74,8 @@ def frontier(
                 **ranged,
             )
     within = input_range_of(input_range, networks)
-    points = [_best_site(comparable(networks, **known), within, examples)]
+    sites = comparable(networks, **known)
+    points = [_best_site(sites, within, examples)]
     for name, fusion in fusions.items():
         network = fusion.network
         points.append(
@@ -88,8 +90,10 @@ def frontier(
     whole = None
     if examples is not None:
         inputs, targets = examples
-        values, labels = ensemble(networks, inputs, **known)
-        whole = float((np.asarray(labels)[values.argmax(axis=1)] == targets).mean())
+        values, _ = ensemble(networks, inputs, **known)
+        wanted = classes_of(sites.networks[0], one_column(inputs, targets)).places
+        said = values.argmax(axis=1) if values.shape[1] > 1 else values[:, 0] > HALF
+        whole = float((said == wanted).mean())
     total = sum(network.parameters for network in networks)
     return [*points, Point(f"ensemble of {len(networks)}", "", total, None, whole)]
 
@@ -145,11 +149,3 @@ def calibrate(
     error = NEAR * np.sqrt(best * (1 - best) / len(targets))
     near = [fusion for score, fusion in results if score >= best - error]
     return min(near, key=lambda fusion: fusion.network.parameters)
-
-
-def accuracy(network: Network, inputs: Array, targets: NDArray[Any]) -> float:
-    """Of a classifier; an error for a regression."""
-    result = evaluate(network, inputs, targets)
-    if "accuracy" not in result:
-        raise PFNMError("this needs a classifier and labels; the network or the data is neither")
-    return float(result["accuracy"])

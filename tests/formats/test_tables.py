@@ -1,4 +1,4 @@
-"""Class counts, labels, weights and examples, right and wrong."""
+"""Class counts, labels and weights, right and wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pfnm.core.mlp import mlp
 from pfnm.formats.tables import (
     counts_matrix,
     read_class_counts,
-    read_examples,
     read_json,
     read_site_weights,
 )
@@ -85,30 +84,3 @@ def test_weights_that_are_none(tmp_path: Path, weight: Any) -> None:
     (tmp_path / "weights.json").write_text(json.dumps({"a": weight}))
     with pytest.raises(PFNMError, match="weight of 'a' is"):
         read_site_weights(tmp_path / "weights.json", ["a"])
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "words"),
-    [
-        (np.ones((2, 3)), np.array(5), "do not go together"),
-        (np.ones((2, 3)), np.ones((2, 1, 1)), "do not go together"),
-        (np.ones((2, 3), complex), np.ones(2), "inputs hold complex"),
-        (np.full((2, 3), np.nan), np.ones(2), "inputs hold NaN"),
-        (np.ones((2, 3)), np.full(2, np.inf), "labels hold NaN"),
-        (np.ones((2, 3)), np.zeros(2, "M8[s]"), "labels hold datetime"),
-    ],
-)
-def test_examples_that_cannot_be_used(
-    tmp_path: Path, x: np.ndarray, y: np.ndarray, words: str
-) -> None:
-    np.savez(tmp_path / "test.npz", x=x, y=y)
-    with pytest.raises(PFNMError, match=rf"test\.npz.*{words}"):
-        read_examples(tmp_path / "test.npz")
-
-
-def test_examples_in_one_array_or_of_bytes(tmp_path: Path) -> None:
-    np.save(tmp_path / "test.npy", np.ones((2, 3)))
-    with pytest.raises(PFNMError, match="one array"):
-        read_examples(tmp_path / "test.npy")
-    np.savez(tmp_path / "test.npz", x=np.ones((2, 3), bool), y=np.array([b"a", b"b"]))
-    assert read_examples(tmp_path / "test.npz")[1].tolist() == ["a", "b"]

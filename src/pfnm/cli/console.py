@@ -17,6 +17,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+UNWRAPPED = 100_000  # characters: what a pipe reads is not wrapped
+
 app = typer.Typer(
     help="Networks trained apart, on data that cannot be pooled, become one compact network.",
     add_completion=False,
@@ -25,6 +27,8 @@ app = typer.Typer(
 # Names and labels are printed as they are: brackets in them are no markup, colons no emoji.
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 out = Console(highlight=False, markup=False, emoji=False)
+if not out.is_terminal:
+    out.width = UNWRAPPED
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]

@@ -1,18 +1,32 @@
-"""Commands on one file of a network: inspect, evaluate; and the demo."""
+"""Commands that look at files of networks: inspect, evaluate; and the demo."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from numpy.typing import NDArray
 from rich.table import Table
 
 import pfnm
 from pfnm.cli.console import JsonOption, app, out, progress
-from pfnm.cli.options import ActivationOption, LabelsOption
-from pfnm.core.network import INPUT, OUTPUT, Network
+from pfnm.cli.options import (
+    ActivationOption,
+    HeadOption,
+    LabelOption,
+    LabelsOption,
+    SiteLabelsOption,
+    read_site_labels,
+)
+from pfnm.core.errors import PFNMError
+from pfnm.core.network import INPUT, OUTPUT, Array, Network
+from pfnm.measures import Measures
+
+FEW = 6  # inputs whose names and scaling are shown
 
 
 @app.command()
@@ -27,6 +41,7 @@ def inspect(
 
     network = load_labelled(file, activation, labels)
     if as_json:
+        scaling = network.scaling
         summary = {
             "file": str(file),
             "inputs": network.sizes[INPUT],
@@ -35,8 +50,11 @@ def inspect(
             "parameters": network.parameters,
             "dtype": str(network.dtype),
             "activation": network.activation,
+            "activation_told": network.activation_told,
             "output": network.output,
             "labels": network.labels,
+            "features": network.features,
+            "scaling": scaling and {name: list(map(float, v)) for name, v in vars(scaling).items()},
             "metadata": dict(network.metadata),
         }
         print(json.dumps(summary, indent=2))
@@ -48,39 +66,144 @@ def inspect(
             str(number), str(inputs), str(units), layer.weight_name, layer.bias_name or ""
         )
     out.print(table)
+    unsaid = "" if network.activation_told else " (not stated; --activation tells)"
     out.print(
-        f"{network.parameters:,} parameters, {network.dtype}, activation {network.activation}, "
-        f"output {network.output}"
+        f"{network.parameters:,} parameters, {network.dtype}, activation {network.activation}"
+        f"{unsaid}"
     )
+    out.print(f"output: {output_told(network)}")
     if network.labels is not None:
         out.print("labels: " + ", ".join(map(str, network.labels)))
+    if network.features is not None:
+        out.print("inputs: " + first_few(network.features))
+    if network.scaling is not None:
+        centre, scale = (
+            first_few([f"{value:.4g}" for value in values])
+            for values in (network.scaling.centre, network.scaling.scale)
+        )
+        out.print(f"inputs are scaled: centre {centre}; scale {scale}")
     sites = network.metadata.get("sites")
     if sites:
         out.print("fused from " + ", ".join(site["name"] for site in sites))
 
 
+def output_told(network: Network) -> str:
+    """What the network's outputs are, in words."""
+    count = network.sizes[OUTPUT]
+    if count == 1:
+        return {
+            "sigmoid": "one probability, of yes (sigmoid)",
+            "softmax": "one class",
+            "values": "one value (a regression)",
+            "identity": "one output, not known whether a probability or a value; --head tells",
+        }[network.output]
+    return {
+        "sigmoid": f"{count} probabilities of their own (sigmoid)",
+        "softmax": f"{count} classes that exclude each other (softmax)",
+        "values": f"{count} values (a regression)",
+        "identity": f"{count} outputs, taken for classes that exclude each other; --head tells "
+        "otherwise",
+    }[network.output]
+
+
+def first_few(texts: Sequence[str]) -> str:
+    """The first of many texts, and how many there are."""
+    return ", ".join(texts[:FEW]) + (f", ... ({len(texts)})" if len(texts) > FEW else "")
+
+
 @app.command()
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="A file of a network.")],
-    data: Annotated[Path, typer.Option(help=".npz with inputs x and labels or targets y.")],
+    files: Annotated[list[Path], typer.Argument(help="One or more files of networks.")],
+    data: Annotated[
+        Path, typer.Option(help="Inputs with labels or targets: .csv, .parquet, or .npz (x, y).")
+    ],
+    label: LabelOption = None,
+    labels: SiteLabelsOption = None,
+    head: HeadOption = None,
     activation: ActivationOption = None,
-    labels: LabelsOption = None,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Precision, recall, F1 and AUROC of each class too.")
+    ] = False,
+    confusion: Annotated[
+        bool, typer.Option("--confusion", help="Which classes were taken for which too.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a network on labelled data: accuracy, or for a regression R2 and squared error."""
-    from pfnm.evaluate import evaluate as measure
-    from pfnm.formats.tables import read_examples
+    """Measure networks on labelled data: accuracy and more, or for a regression R2 and errors.
 
-    inputs, targets = read_examples(data)
-    result = measure(load_labelled(file, activation, labels), inputs, targets)
+    Example: pfnm evaluate site_a.pt site_b.pt global.pt --data test.csv --label outcome
+    """
+    from pfnm.core.mlp import with_head
+    from pfnm.evaluate import evaluate as measure
+    from pfnm.formats import site_names
+    from pfnm.formats.data import read_examples
+
+    names = site_names(files)
+    own = read_site_labels(labels, files) or [None] * len(files)
+    networks = [
+        # The name is the file's, so that errors name it.
+        with_head(pfnm.load(path, activation=activation, labels=mine, name=str(path)), head)
+        for path, mine in zip(files, own, strict=True)
+    ]
+
+    unnamed = [network for network in networks if network.features is None]
+    for network in unnamed:
+        if network.sizes[INPUT] != unnamed[0].sizes[INPUT]:
+            raise PFNMError(
+                f"{network.name} takes {network.sizes[INPUT]} inputs, {unnamed[0].name} takes "
+                f"{unnamed[0].sizes[INPUT]}; measure them apart, each on data of its own"
+            )
+
+    @cache  # most networks have the same inputs
+    def examples(features: tuple[str, ...] | None, inputs: int) -> tuple[Array, NDArray[Any]]:
+        return read_examples(data, label=label, features=features, inputs=inputs)
+
+    results = {
+        name: measure(
+            network,
+            *examples(network.features, network.sizes[INPUT]),
+            per_class=per_class,
+            confusion=confusion,
+        )
+        for name, network in zip(names, networks, strict=True)
+    }
     if as_json:
-        print(json.dumps({"file": str(file), "data": str(data), **result}, indent=2))
+        told = [
+            {"file": str(path), "name": name, "data": str(data), **result}
+            for path, (name, result) in zip(files, results.items(), strict=True)
+        ]
+        print(json.dumps(told if len(told) > 1 else told[0], indent=2))
         return
-    table = Table("measure", "value", title=f"{file} on {data}")
-    for name, value in result.items():
-        shown = f"{value:.4f}" if isinstance(value, float) else str(value)
-        table.add_row(name.replace("_", " "), "-" if value is None else shown)
-    out.print(table)
+    show_measures(results, str(files[0]), data)
+
+
+def show_measures(results: Mapping[str, Measures], file: str, data: Path) -> None:
+    """The measures as tables, and below them what was taken for granted."""
+    from pfnm.report.measures import (
+        classes_table,
+        confusion_table,
+        in_words,
+        one_table,
+        wide_table,
+    )
+
+    first, *others = results.values()
+    if others:
+        out.print(f"{data}, {first['examples']:,} examples")
+        out.print(wide_table(results))
+    else:
+        out.print(f"{file} on {data}")
+        out.print(one_table(first))
+    for name, result in results.items():
+        for part, table in (("classes", classes_table), ("confusion", confusion_table)):
+            if part in result:
+                out.print(f"{name}: {in_words(part)}")
+                out.print(table(result[part]))
+    notes = {name: result["note"] for name, result in results.items() if "note" in result}
+    if len(set(notes.values())) == 1 and len(notes) == len(results):
+        notes = {"note": next(iter(notes.values()))}
+    for name, note in notes.items():
+        out.print(f"{name}: {note}")
 
 
 def load_labelled(file: Path, activation: str | None, labels: Path | None) -> Network:

@@ -108,7 +108,7 @@ def fuse(
     """Fuse trained networks from files into one network. No data, no retraining."""
     from pfnm import frontier
     from pfnm.formats import check_target, save
-    from pfnm.formats.tables import read_examples, read_inputs
+    from pfnm.formats.data import read_examples, read_inputs
 
     check_target(output, force=force)
     for option, given in (
@@ -211,7 +211,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Say how often a fused network answers as its sites do together. No data."""
-    from pfnm.formats.tables import read_inputs
+    from pfnm.formats.data import read_inputs
 
     like = None if input_like is None else read_inputs(input_like)[0]
     result = api.check(
@@ -260,7 +260,7 @@ def frontier(
     as_json: JsonOption = False,
 ) -> None:
     """Fuse at several budgets and show size against accuracy (or agreement, without data)."""
-    from pfnm.formats.tables import read_examples, read_inputs
+    from pfnm.formats.data import read_examples, read_inputs
     from pfnm.frontier import frontier as measure
     from pfnm.report.frontier import check_picture, draw_frontier
 

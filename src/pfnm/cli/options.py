@@ -9,7 +9,7 @@ import typer
 
 from pfnm import api
 from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import ACTIVATIONS
+from pfnm.core.mlp import ACTIVATIONS, HEADS
 from pfnm.core.network import Array
 
 ActivationOption = Annotated[
@@ -21,6 +21,17 @@ ActivationOption = Annotated[
 LabelsOption = Annotated[
     Path | None,
     typer.Option(help="JSON: a list of the outputs' labels, for a file that does not state them."),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The data's column (in .npz: array) of labels, by name or position; several targets "
+        "with commas. Default: the one called y, label, target, class or outcome."
+    ),
+]
+HeadOption = Annotated[
+    str | None,
+    typer.Option(help=f"What the outputs are, where a file does not say: {', '.join(HEADS)}."),
 ]
 FilesArgument = Annotated[list[Path], typer.Argument(help="Two or more files of trained networks.")]
 CountsOption = Annotated[

