@@ -90,6 +90,7 @@ def load(
         name=file,  # so that an error in the tensors names the file
         metadata=content.metadata,
         activation_told=known is not None,
+        **content.inputs_told,
     )
     return replace(network, name=name or Path(path).stem)
 
