@@ -29,6 +29,7 @@ from pfnm.core.probes import (
     probe,
     site_agreements,
 )
+from pfnm.core.scaling import taking_plain, taking_scaled
 from pfnm.core.sites import Sites, comparable
 from pfnm.formats import load, site_names
 from pfnm.formats.tables import counts_matrix, read_class_counts
@@ -81,6 +82,8 @@ def fuse(
     given = as_networks(networks, labels=labels, activation=activation)
     counts = counts_table(class_counts, given)
     sites = comparable(given, counts, site_weights)
+    scaling = sites.networks[0].scaling
+    sites, within = _scaled(sites, input_range_of(input_range, given), input_range is not None)
     if prior is None:
         prior = Prior.fit(sites.networks, spread=spread, mass=mass, rules=rules)
     if counts is not None and not prior.choices.class_share:
@@ -96,7 +99,6 @@ def fuse(
             raise PFNMError("give a budget or a number of parameters, not both")
         limits = limits_by_parameters(sites.networks, max_params)
     generator = np.random.default_rng(0 if rng is None else rng)
-    within = input_range_of(input_range, given)
     if method == "joint":
         if sweeps is not None:
             raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
@@ -138,8 +140,23 @@ def fuse(
         "input_range": range_told(input_range),
         "started_from_assignments": start is not None,
     }
-    network = replace(fusion.network, metadata=_provenance(fusion, given, options))
+    network = fusion.network if scaling is None else taking_plain(fusion.network, scaling)
+    network = replace(network, metadata=_provenance(fusion, given, options))
     return replace(fusion, network=network, model=same_kind(network, networks[0]))
+
+
+def _scaled(sites: Sites, within: InputRange, told: bool) -> tuple[Sites, InputRange]:
+    """The sites and the inputs' range in the units of the pooled scaling, where there is one.
+
+    Raw columns of small numbers have large weights, which would decide every match.
+    """
+    scaling = sites.networks[0].scaling
+    if scaling is None:
+        return sites, within
+    ends = (within.low, within.high) if told else (scaling.low, scaling.high)
+    ends = tuple((end - scaling.centre) / scaling.scale for end in ends)
+    networks = [taking_scaled(network, scaling) for network in sites.networks]
+    return replace(sites, networks=networks), InputRange(*ends)
 
 
 @dataclass(frozen=True)
@@ -248,7 +265,8 @@ def as_networks(
         else:
             raise PFNMError(
                 f"network {place} is a {type(item).__name__}; give files, scikit-learn "
-                "MLPClassifiers or MLPRegressors, state dicts, or pfnm.Network"
+                "MLPClassifiers or MLPRegressors (alone or in pipelines), state dicts, or "
+                "pfnm.Network"
             )
     return result
 
@@ -263,8 +281,8 @@ def counts_table(
 
 
 def is_sklearn(item: Any) -> bool:
-    """Whether this is a scikit-learn MLP; scikit-learn is not imported to find out."""
-    return any(base.__module__.startswith("sklearn.neural_network") for base in type(item).__mro__)
+    """Whether this is an estimator of scikit-learn, which is not imported to find out."""
+    return any(base.__module__.startswith("sklearn.") for base in type(item).__mro__)
 
 
 def sha256(path: str | PathLike[str]) -> str:
@@ -278,7 +296,7 @@ def same_kind(network: Network, first: Any) -> Any:
     if is_sklearn(first):
         from pfnm.frameworks.sklearn import to_estimator
 
-        return to_estimator(network)
+        return to_estimator(network, like=first)
     if isinstance(first, Mapping):
         from pfnm.frameworks.state_dict import to_state_dict
 

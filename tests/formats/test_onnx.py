@@ -15,20 +15,32 @@ import pytest
 import skl2onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from skl2onnx.common.data_types import FloatTensorType, Int64TensorType
+from sklearn.base import clone
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    RobustScaler,
+    StandardScaler,
+)
 from torch import nn
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward, probabilities
-from pfnm.formats import load
+from pfnm.formats import load, save
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(6, 4))
 
 
-def export(module: nn.Module, path: Path, dynamo: bool = True) -> None:
+def export(
+    module: nn.Module, path: Path, dynamo: bool = True, example: torch.Tensor | None = None
+) -> None:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    example = torch.randn(2, 2, 2)
+    example = torch.randn(2, 2, 2) if example is None else example
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporters' own
         torch.onnx.export(module.eval(), (example,), path, dynamo=dynamo, verbose=False)
@@ -113,6 +125,129 @@ def test_skl2onnx_regressors(tmp_path: Path, outputs: int) -> None:
     np.testing.assert_allclose(forward(found, INPUTS).reshape(expected.shape), expected, atol=1e-6)
 
 
+SCALES = np.array([1.0, 30.0, 0.01, 1.0])
+CENTRES = np.array([0.0, 200.0, 5.0, -3.0])
+ROWS = CENTRES + SCALES * RNG.normal(size=(30, 4))
+SCALERS = [
+    StandardScaler(),
+    StandardScaler(with_mean=False),
+    StandardScaler(with_std=False),
+    MinMaxScaler((-1, 2)),
+    MaxAbsScaler(),
+    RobustScaler(unit_variance=True),
+    make_pipeline(StandardScaler(), MinMaxScaler()),
+    FunctionTransformer(),
+]
+
+
+def pipeline(scaler: Any, target: np.ndarray = COUNT % 3) -> Any:
+    perceptron = MLPClassifier((6, 5), random_state=0, max_iter=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that training could go on
+        return make_pipeline(clone(scaler), perceptron).fit(ROWS, target)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scaler", SCALERS, ids=str)
+def test_skl2onnx_pipelines(tmp_path: Path, scaler: Any, dtype: Any) -> None:
+    estimator = pipeline(scaler)
+    onnx.save(skl2onnx.to_onnx(estimator, ROWS[:1].astype(dtype)), tmp_path / "site.onnx")
+    found = load(tmp_path / "site.onnx")
+    assert found.dtype == dtype
+    inputs = ROWS.astype(dtype)
+    expected = estimator.predict_proba(inputs)
+    tolerance = 1e-10 if dtype is np.float64 else 1e-3  # 5 +- 0.01, in 32 bits
+    np.testing.assert_allclose(probabilities(found, inputs), expected, atol=tolerance)
+    assert (found.scaling is None) == isinstance(scaler, FunctionTransformer)
+    save(found, tmp_path / "again.onnx")
+    again = load(tmp_path / "again.onnx")
+    np.testing.assert_array_equal(forward(again, inputs), forward(found, inputs))
+    if found.scaling is not None and again.scaling is not None:
+        np.testing.assert_array_equal(again.scaling.low, found.scaling.low)
+
+
+def test_ranges_that_exported_scalers_tell(tmp_path: Path) -> None:
+    path = tmp_path / "site.onnx"
+    low, high = ROWS.min(axis=0), ROWS.max(axis=0)
+    mean, deviation = ROWS.mean(axis=0), ROWS.std(axis=0)
+    ranges = {
+        StandardScaler(): (mean - 3 * deviation, mean + 3 * deviation),
+        MinMaxScaler(): (low, high),
+        make_pipeline(StandardScaler(), MinMaxScaler()): (
+            mean - 3 * deviation,
+            mean + 3 * deviation,
+        ),
+    }
+    for scaler, expected in ranges.items():
+        onnx.save(skl2onnx.to_onnx(pipeline(scaler), ROWS[:1]), path)
+        scaling = load(path).scaling
+        assert scaling is not None
+        np.testing.assert_allclose((scaling.low, scaling.high), expected, rtol=1e-6)
+
+
+def test_columns_that_are_inputs_by_themselves(tmp_path: Path) -> None:
+    estimator = pipeline(StandardScaler())
+    kinds = [FloatTensorType, Int64TensorType, FloatTensorType, FloatTensorType]
+    types = [(name, kind([None, 1])) for name, kind in zip("dabc", kinds, strict=True)]
+    onnx.save(skl2onnx.convert_sklearn(estimator, initial_types=types), tmp_path / "site.onnx")
+    found = load(tmp_path / "site.onnx")
+    assert found.features == ("d", "a", "b", "c")
+    expected = estimator.predict_proba(ROWS)
+    np.testing.assert_allclose(probabilities(found, ROWS), expected, atol=1e-3)
+
+
+class Normalised(nn.Module):
+    """A perceptron that scales its inputs itself."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3))
+        self.norm = nn.BatchNorm1d(12)
+        self.norm.running_mean.copy_(torch.arange(12.0))
+        self.norm.running_var.copy_(torch.arange(1.0, 13.0))
+        self.register_buffer("mean", torch.tensor([0.4, 0.5, 0.6]).reshape(3, 1, 1))
+        self.register_buffer("deviation", torch.tensor([0.2, 0.3, 0.4]).reshape(3, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "channels":
+            return self.body((x - self.mean) / self.deviation)
+        if self.kind == "bytes":
+            return self.body(x / 255.0)
+        if self.kind == "both sides":
+            return self.body(2 * x - 1)
+        return self.body[1:](self.norm(torch.flatten(x, 1)))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("channels", np.repeat([-0.2, -0.4, -0.6], 4), np.repeat([1.0, 1.4, 1.8], 4)),
+        ("bytes", np.zeros(12), np.full(12, 255.0)),
+        ("both sides", np.zeros(12), np.ones(12)),
+        (
+            "batch norm",
+            np.arange(12) - 3 * np.sqrt(np.arange(1, 13)),
+            np.arange(12) + 3 * np.sqrt(np.arange(1, 13)),
+        ),
+    ],
+)
+def test_torch_modules_that_scale_their_inputs(
+    tmp_path: Path, kind: str, low: np.ndarray, high: np.ndarray, dynamo: bool
+) -> None:
+    torch.manual_seed(0)
+    module = Normalised(kind).eval()
+    example = torch.rand(2, 3, 2, 2)
+    export(module, tmp_path / "site.onnx", dynamo, example)
+    found = load(tmp_path / "site.onnx")
+    expected = module(example).detach().numpy()
+    np.testing.assert_allclose(forward(found, example.reshape(2, 12).numpy()), expected, atol=1e-5)
+    assert found.scaling is not None
+    np.testing.assert_allclose(found.scaling.low, low, atol=1e-4)
+    np.testing.assert_allclose(found.scaling.high, high, rtol=1e-4)
+
+
 def graph(path: Path, nodes: list[tuple[Any, ...]]) -> None:
     """A model of (operator, inputs, output, attributes) from the input x and these constants."""
     shapes = {
@@ -123,10 +258,19 @@ def graph(path: Path, nodes: list[tuple[Any, ...]]) -> None:
         "c": (1, 3),
         "d": (5, 1),
         "half": (),
+        "u": (1, 4),
+        "v": (4,),
     }
     arrays = {name: RNG.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    arrays["w"] = np.abs(arrays["v"])
     made = [
-        helper.make_node(operator, list(names), [result], **(attributes[0] if attributes else {}))
+        helper.make_node(
+            operator,
+            list(names),
+            [result],
+            domain="ai.onnx.ml" if operator == "Scaler" else "",
+            **(attributes[0] if attributes else {}),
+        )
         for operator, names, result, *attributes in nodes
     ]
     model = helper.make_model(
@@ -137,7 +281,7 @@ def graph(path: Path, nodes: list[tuple[Any, ...]]) -> None:
             [helper.make_tensor_value_info(made[-1].output[0], TensorProto.FLOAT, [None, None])],
             [numpy_helper.from_array(array, name) for name, array in arrays.items()],
         ),
-        opset_imports=[helper.make_opsetid("", 17)],
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)],
         ir_version=8,
     )
     path.write_bytes(model.SerializeToString())
@@ -169,6 +313,21 @@ def graph(path: Path, nodes: list[tuple[Any, ...]]) -> None:
             ("Tanh", "h", "t"),
             ("MatMul", "tC", "y"),
         ],
+        [
+            ("Sub", "vx", "i"),
+            ("Div", "iu", "j"),
+            ("Neg", "j", "k"),
+            ("Mul", ("half", "k"), "l"),
+            ("MatMul", "lA", "h"),
+            ("Tanh", "h", "t"),
+            ("MatMul", "tC", "y"),
+        ],
+        [
+            ("BatchNormalization", "xvvvw", "i", {"epsilon": 0.1}),
+            ("Gemm", "iAa", "h"),
+            ("Tanh", "h", "t"),
+            ("MatMul", "tC", "y"),
+        ],
     ],
 )
 def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -> None:
@@ -183,7 +342,15 @@ def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -
     [
         ([("MatMul", "xA", "h"), ("Relu", "h", "y")], r"'y' \(Relu\).*after the last layer"),
         ([("Relu", "x", "y")], r"no Gemm or MatMul.*found Relu"),
-        ([("Mul", ("x", "half"), "s"), ("MatMul", "sA", "y")], "'s' has changed"),
+        ([("Tanh", "x", "s"), ("MatMul", "sA", "y")], r"'s' \(Tanh\) changes the inputs"),
+        ([("Mul", "xx", "s"), ("MatMul", "sA", "y")], r"'s' \(Mul\) changes the inputs"),
+        ([("Div", ("half", "x"), "s"), ("MatMul", "sA", "y")], r"'s' \(Div\) changes"),
+        ([("Sub", "xa", "s"), ("MatMul", "sA", "y")], r"'s' \(Sub\) changes the inputs"),
+        ([("Scaler", "x", "s", {"scale": [1.0, 2.0]}), ("MatMul", "sA", "y")], r"\(Scaler\) cha"),
+        (
+            [("MatMul", "xA", "h"), ("Add", "xh", "s"), ("MatMul", "sC", "y")],
+            r"'s' \(Add\) joins two branches",
+        ),
         (
             [
                 ("MatMul", "xA", "h"),

@@ -83,6 +83,21 @@ class Scaling:
     low: Array
     high: Array
 
+    def check(self, name: str, inputs: int | None) -> None:
+        """An error unless there is a finite number of each for each input, and scales are > 0."""
+        columns = (self.centre, self.scale, self.low, self.high)
+        if any(column.shape != (inputs,) for column in columns):
+            raise PFNMError(
+                f"{name}: its scaling is of {self.centre.size} inputs, but it takes {inputs}; give "
+                "one number for each"
+            )
+        finite = all(np.isfinite(column).all() for column in columns)
+        if not (finite and (self.scale > 0).all() and (self.low <= self.high).all()):
+            raise PFNMError(
+                f"{name}: its scaling holds what is no centre, scale above 0, low and high; scale "
+                "the inputs anew"
+            )
+
 
 @dataclass(frozen=True, eq=False)
 class Network:
@@ -129,6 +144,8 @@ class Network:
                 f"{self.name}: {len(self.features)} names of inputs for {inputs} inputs; give one "
                 "for each"
             )
+        if self.scaling is not None:
+            self.scaling.check(self.name, inputs)
 
     def _check(self, name: str, tensor: Tensor) -> None:
         axes = self.graph.axes[name]

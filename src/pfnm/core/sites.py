@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.core.errors import PFNMError
+from pfnm.core.features import align_inputs
 from pfnm.core.labels import align_labels
 from pfnm.core.mlp import in_terms_of
 from pfnm.core.network import OUTPUT, Array, BoolArray, Network
@@ -50,6 +51,9 @@ def comparable(
 ) -> Sites:
     """The networks in one form: same tensor names, same axis order, same outputs; or an error.
 
+    Inputs are put in one order where they have names, and all share the pooled scaling where some
+    have one (`align_inputs`).
+
     class_counts: (J, K), the examples of each class that each site has seen, classes in the order
     of the labels' union: on what leads into a class, a site then counts with its share of them
     (n_jk / sum over sites of n_jk, each times the site's weight). site_weights: (J,), all 1 if not
@@ -69,7 +73,7 @@ def comparable(
                     f"{network.name} has {size} {space}s, {first.name} has {first.sizes[space]}; "
                     "the sites' networks must take the same inputs"
                 )
-    aligned, known = align_labels(aligned)
+    aligned, known = align_labels(align_inputs(aligned))
     weights = _checked_weights(site_weights, len(aligned))
     output = np.where(known, weights[:, None], 0.0)
     if class_counts is not None:

@@ -108,6 +108,7 @@ def network_of(
         name=file,  # so that an error in the tensors names the file
         metadata=content.metadata,
         activation_told=known is not None,
+        **content.inputs_told,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -12,9 +13,19 @@ import numpy as np
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers
-from pfnm.core.network import Label, Network, Tensor
+from pfnm.core.network import Label, Network, Scaling, Tensor
 
-OWN_NOTES = ("version", "activation", "output", "labels", "layers", "transposed")
+OWN_NOTES = (
+    "version",
+    "activation",
+    "output",
+    "labels",
+    "layers",
+    "transposed",
+    "features",
+    "scaling",
+)
+SCALING = ("centre", "scale", "low", "high")  # what a scaling is in our notes, a list of each
 LOOKS_LIKE_DATA = (
     "it looks like data, expected a network; data goes to `pfnm evaluate MODEL --data FILE`"
 )
@@ -24,8 +35,8 @@ LOOKS_LIKE_DATA = (
 class Content:
     """The layers of a file, weights as (inputs, outputs), and what the file itself says of them.
 
-    `activation`, `output` and `labels` are set where the file's kind states them (ONNX,
-    scikit-learn); `notes` is what pfnm wrote when it made the file.
+    `activation`, `output`, `labels`, `features` and `scaling` are set where the file's kind states
+    them (ONNX, scikit-learn); `notes` is what pfnm wrote when it made the file.
     """
 
     weights: Sequence[Tensor]
@@ -35,12 +46,24 @@ class Content:
     activation: str | None = None
     output: str | None = None
     labels: tuple[Label, ...] | None = None
+    features: tuple[str, ...] | None = None
+    scaling: Scaling | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The notes that are the network's own metadata."""
         return {key: value for key, value in self.notes.items() if key not in OWN_NOTES}
+
+    @property
+    def inputs_told(self) -> dict[str, Any]:
+        """The inputs' names and scaling, from the file itself or else from its notes."""
+        noted = self.notes.get("scaling")
+        columns = None if noted is None else (np.array(noted[key], float) for key in SCALING)
+        return {
+            "features": self.features or self.notes.get("features"),
+            "scaling": self.scaling or (None if columns is None else Scaling(*columns)),
+        }
 
 
 def notes_of(network: Network) -> dict[str, Any]:
@@ -68,6 +91,10 @@ def notes_of(network: Network) -> dict[str, Any]:
         "layers": [[layer.weight_name, layer.bias_name] for layer in stack],
         "transposed": stack[0].transposed,
     }
+    if network.features is not None:
+        notes["features"] = list(network.features)
+    if network.scaling is not None:
+        notes["scaling"] = {key: getattr(network.scaling, key).tolist() for key in SCALING}
     try:
         json.dumps(notes)
     except (TypeError, ValueError, RecursionError) as error:
@@ -108,6 +135,8 @@ def ill_formed(notes: Mapping[str, Any]) -> str | None:
         "labels": lambda value: value is None or list_of(value, is_label),
         "layers": lambda value: list_of(value, is_layer),
         "sites": lambda value: list_of(value, is_site),
+        "features": lambda value: list_of(value, lambda name: isinstance(name, str)),
+        "scaling": is_scaling,
     }
     wrong = (key for key, check in right.items() if key in notes and not check(notes[key]))
     return next(wrong, None)
@@ -133,6 +162,24 @@ def is_layer(value: Any) -> bool:
 def is_site(value: object) -> bool:
     """Whether this is a site in our notes: a mapping with its name."""
     return isinstance(value, dict) and isinstance(value.get("name"), str)
+
+
+def is_scaling(value: Any) -> bool:
+    """Whether this is a scaling in our notes: finite numbers, as many of each, scales above 0."""
+    if not isinstance(value, dict) or set(value) != set(SCALING):
+        return False
+    if not all(list_of(numbers, is_finite) for numbers in value.values()):
+        return False
+    return (
+        len({len(numbers) for numbers in value.values()}) == 1
+        and all(scale > 0 for scale in value["scale"])
+        and all(low <= high for low, high in zip(value["low"], value["high"], strict=True))
+    )
+
+
+def is_finite(value: object) -> bool:
+    """Whether this is a number that floating point can hold."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def floats(file: str, name: str, tensor: np.ndarray[Any, Any]) -> Tensor:

@@ -15,6 +15,7 @@ from pfnm.core.network import Array, Label, Tensor
 from pfnm.formats.arrays import refuse_duplicates
 from pfnm.formats.content import Content, as_notes, floats
 from pfnm.formats.onnx_activations import ELEMENTWISE, PROBES, activation_of, apply
+from pfnm.formats.onnx_inputs import Columns, input_columns, prepared
 from pfnm.frameworks.sklearn import two_classes
 
 PASSING = {"Flatten", "Reshape", "Cast", "Identity", "Dropout"}
@@ -27,11 +28,15 @@ TRAILING_AFTER_SIGMOID = TRAILING | {"Binarizer", "Concat", "Sub"}
 
 
 class Value(NamedTuple):
-    """A tensor of the graph: how many layers lie below it, what became of the probes since then."""
+    """A tensor of the graph: how many layers lie below it, what became of the probes since then.
+
+    Below the first layer, what became of the columns instead.
+    """
 
     depth: int
     probes: Array
     node: str
+    columns: Columns | None = None
 
 
 def read(path: Path, file: str) -> Content:
@@ -59,12 +64,12 @@ class Walk:
         refuse_duplicates(file, [tensor.name for tensor in graph.initializer])
         self.constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
         self.nodes = list(graph.node)
-        inputs = [value.name for value in graph.input if value.name not in self.constants]
-        if len(inputs) != 1:
-            raise PFNMError(
-                f"{file}: the graph has {len(inputs)} inputs, expected one; export the bare network"
-            )
-        self.values = {inputs[0]: Value(0, PROBES, inputs[0])}
+        inputs = [value for value in graph.input if value.name not in self.constants]
+        self.values = {
+            value.name: Value(0, PROBES, value.name, input_columns(value)) for value in inputs
+        }
+        self.inputs = len(inputs)
+        self.columns: Columns | None = None
         self.weights: list[Tensor] = []
         self.biases: list[Tensor | None] = []
         self.names: list[tuple[str, str | None]] = []
@@ -102,6 +107,15 @@ class Walk:
             self.weights[-1] = two_classes(self.weights[-1])[:, :classes]
             bias = self.biases[-1]
             self.biases[-1] = None if bias is None else two_classes(bias)[:classes]
+        columns = self.columns or Columns((), None)
+        if len(columns.names) != self.inputs:
+            raise PFNMError(
+                f"{self.file}: the graph has {self.inputs} inputs and its first layer takes "
+                f"{len(columns.names)} of them, expected one, or columns joined before the first "
+                "layer; export the bare network"
+            )
+        if columns.steps:
+            self.fold_inputs(columns)
         return Content(
             self.weights,
             self.biases,
@@ -110,7 +124,22 @@ class Walk:
             activation=self.activation,
             output=self.output,
             labels=self.labels,
+            features=columns.features,
+            scaling=columns.scaling,
         )
+
+    def fold_inputs(self, columns: Columns) -> None:
+        """Into the first layer goes what is done to the inputs before it, in the layer's own type.
+
+        Rounding there is no more than that of inputs of this type.
+        """
+        weight, bias = columns.affine.folded_into(self.weights[0], self.biases[0])
+        dtype = self.weights[0].dtype
+        self.weights[0] = weight.astype(dtype)
+        if bias is not None:
+            weight_name, bias_name = self.names[0]
+            self.biases[0] = bias.astype(dtype)
+            self.names[0] = (weight_name, bias_name or f"{weight_name}.shift")
 
     def error(self, node: Any, what: str) -> PFNMError:
         """The error that names a node, by its name or else by its output."""
@@ -141,10 +170,32 @@ class Walk:
             return  # the lengths of axes, for a Reshape
         if node.op_type in LINEAR:
             self.layer(node)
+        elif any(name in self.values and self.values[name].depth == 0 for name in node.input):
+            self.prepare(node)
         elif node.op_type in PASSING and node.input[0] in self.values:
             self.values[node.output[0]] = self.values[node.input[0]]
         elif not self.add_bias(node):
             self.elementwise(node)
+
+    def prepare(self, node: Any) -> None:
+        """A node before the first layer: it may multiply and shift each column, or join columns."""
+        live = [self.values[name] for name in node.input if name in self.values]
+        if any(value.columns is None for value in live):
+            raise self.error(node, "joins two branches, as a residual connection does")
+        arguments = [
+            self.values[name].columns if name in self.values else self.constants.get(name)
+            for name in node.input
+            if name
+        ]
+        columns = prepared(node.op_type, attributes_of(node), arguments)
+        if columns is None:
+            raise PFNMError(
+                f"{self.file}: node {node.name or node.output[0]!r} ({node.op_type}) changes the "
+                "inputs, expected at most a factor and a shift of each column before the first "
+                "layer; apply it to the data beforehand, the same at every site"
+            )
+        result = node.output[0]
+        self.values[result] = Value(0, PROBES, node.name or result, columns)
 
     def layer(self, node: Any) -> None:
         """A Gemm or a MatMul: what came before it is settled, and a layer begins."""
@@ -155,9 +206,9 @@ class Walk:
             raise self.error(node, "does not multiply by a constant matrix from the right")
         if value.depth != len(self.weights):
             raise self.error(node, "starts a second branch")
-        self.settle(node, value)
         transposed = bool(attributes.get("transB", 0))
         weight = floats(self.file, weight_name, weight)
+        self.settle(node, value, weight.shape[1 if transposed else 0])
         weight = (weight.T if transposed else weight) * weight.dtype.type(
             attributes.get("alpha", 1.0)
         )
@@ -175,12 +226,13 @@ class Walk:
         if len(node.input) > 2 and node.input[2]:
             self.set_bias(node, node.input[2], attributes.get("beta", 1.0))
 
-    def settle(self, node: Any, value: Value) -> None:
+    def settle(self, node: Any, value: Value, rows: int) -> None:
         """Which activation was applied to a value on its way to a layer: one for all layers."""
         name = activation_of(value.probes)
-        if value.depth == 0 and name != "identity":
-            raise self.error(node, f"gets an input that {value.node!r} has changed")
-        if value.depth == 0:
+        if value.columns is not None:
+            self.columns = value.columns.of_width(rows)
+            if self.columns is None:
+                raise self.error(node, f"takes {rows} inputs, which {value.node!r} does not give")
             return
         if name is None:
             raise PFNMError(

@@ -1,4 +1,4 @@
-"""skops files: scikit-learn's estimators without pickle."""
+"""skops files: scikit-learn's estimators and pipelines without pickle."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from pfnm.core.network import Network
 from pfnm.formats.content import Content
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
 
-# What a trained MLPClassifier or MLPRegressor holds beyond the types skops itself trusts.
+# What is needed beyond the types skops itself trusts, which are scikit-learn's own estimators. All
+# of these only hold numbers, texts or an estimator, and do nothing when they are loaded.
 TRUSTED = (
+    # where a trained MLPClassifier or MLPRegressor keeps its optimizer's state
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    # what a fitted GridSearchCV or RandomizedSearchCV holds by default: its folds, its scorer
+    "sklearn.model_selection._split.KFold",
+    "sklearn.model_selection._split.StratifiedKFold",
+    "sklearn.metrics._scorer._PassthroughScorer",
 )
 
 
@@ -25,7 +31,8 @@ def read(path: Path, file: str) -> Content:
     if unknown:
         raise PFNMError(
             f"{file}: it holds {unknown[0]}, which is no part of scikit-learn's MLPClassifier or "
-            "MLPRegressor; save the bare estimator with skops.io.dump"
+            "MLPRegressor, of a scaler or a pipeline; save the bare estimator or pipeline (of a "
+            "search: its best_estimator_) with skops.io.dump"
         )
     network = from_estimator(skops.io.load(path, trusted=list(TRUSTED)), name=file)
     stack = layers(network)
@@ -37,11 +44,13 @@ def read(path: Path, file: str) -> Content:
         activation=network.activation,
         output=network.output,
         labels=network.labels,
+        features=network.features,
+        scaling=network.scaling,
     )
 
 
 def write(network: Network) -> bytes:
-    """The network as the skops file of a fitted estimator."""
+    """The network as the skops file of a fitted estimator, or of a pipeline if it has a scaling."""
     import skops.io
 
     data: bytes = skops.io.dumps(to_estimator(network))

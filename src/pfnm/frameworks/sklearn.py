@@ -1,4 +1,4 @@
-"""scikit-learn's MLPClassifier and MLPRegressor <-> `Network`."""
+"""scikit-learn's MLPClassifier and MLPRegressor, and pipelines that end in one <-> `Network`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ import numpy as np
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers, mlp
-from pfnm.core.network import Label, Network, Tensor
+from pfnm.core.network import Label, Network, Scaling, Tensor
+from pfnm.core.scaling import Affine
+from pfnm.frameworks.sklearn_scalers import flattened, scaled_by
 
 ACTIVATION_OF = {"relu": "relu", "tanh": "tanh", "logistic": "sigmoid", "identity": "identity"}
 OUTPUT_OF = {"softmax": "softmax", "identity": "identity", "logistic": "sigmoid"}
+UNTOLD_ROWS = 1  # rows a pooled scaler has seen: not known, so that new rows soon decide
 
 
 def from_estimator(estimator: Any, *, name: str = "network") -> Network:
     """A fitted MLPClassifier or MLPRegressor as a network, its `classes_` as labels.
 
-    A binary classifier has one logistic output there, and two classes with softmax here; one that
-    has seen a single class has learned it as the first of two, so here that class is left.
+    It may stand at the end of a pipeline of scalers, which are folded into its first layer and tell
+    the network's scaling; of a search (GridSearchCV, ...) its best estimator is taken. A binary
+    classifier has one logistic output there, and two classes with softmax here; one that has seen a
+    single class has learned it as the first of two, so here that class is left.
     """
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
+    steps = flattened(estimator, name) or [("", estimator)]
+    *scalers, (_, estimator) = steps
     if not isinstance(estimator, MLPClassifier | MLPRegressor):
         raise PFNMError(
             f"{name}: found {type(estimator).__name__}, expected scikit-learn's MLPClassifier or "
-            "MLPRegressor"
+            "MLPRegressor, alone or at the end of a pipeline"
         )
     if not hasattr(estimator, "coefs_"):
         raise PFNMError(f"{name}: this {type(estimator).__name__} is not fitted; fit it first")
@@ -46,6 +53,10 @@ def from_estimator(estimator: Any, *, name: str = "network") -> Network:
             )
     elif output == "identity":
         output = "values"
+    affine, scaling = scaled_by(scalers, weights[0].shape[0], name)
+    if scaling is not None:
+        weights[0], biases[0] = affine.folded_into(weights[0], biases[0])
+    names = getattr(steps[0][1], "feature_names_in_", None)
     return mlp(
         weights,
         biases,
@@ -55,6 +66,8 @@ def from_estimator(estimator: Any, *, name: str = "network") -> Network:
         output=output,
         labels=labels,
         name=name,
+        features=None if names is None else [str(feature) for feature in names],
+        scaling=scaling,
     )
 
 
@@ -75,20 +88,71 @@ def two_classes(parameters: Tensor) -> Tensor:
     return np.concatenate([-half, half], axis=-1)
 
 
-def to_estimator(network: Network) -> Any:
+def to_estimator(network: Network, *, like: Any = None) -> Any:
     """The network as a fitted estimator: a classifier if it has labels or an output function.
+
+    With a scaling it is a pipeline of a StandardScaler and the MLP, whose weights are then those of
+    scaled inputs, as further training wants them; its steps have the names that they have in
+    `like`, if that is a pipeline.
+    """
+    try:
+        from sklearn.pipeline import Pipeline
+    except ImportError as error:
+        raise PFNMError(
+            f"{network.name}: scikit-learn is not installed; pip install 'pfnm[sklearn]'"
+        ) from error
+
+    estimator = to_mlp(network)
+    names = step_names(like)
+    if network.scaling is None and names is None:
+        name_features(estimator, network)
+        return estimator
+    scaler_name, mlp_name = names or ("scaler", "mlp")
+    steps = [(mlp_name, estimator)]
+    if network.scaling is not None:
+        steps.insert(0, (scaler_name, to_scaler(network.scaling)))
+    name_features(steps[0][1], network)
+    return Pipeline(steps)
+
+
+def step_names(like: Any) -> tuple[str, str] | None:
+    """The names of the scaler and of the MLP in a pipeline, if this is one."""
+    from sklearn.pipeline import Pipeline
+
+    pipeline = getattr(like, "best_estimator_", like)
+    if not isinstance(pipeline, Pipeline):
+        return None
+    names = [name for name, _ in pipeline.steps]
+    return ("scaler" if names[:-1] == [] else names[0]), names[-1]
+
+
+def name_features(estimator: Any, network: Network) -> None:
+    """Tell an estimator the names of its columns, where they are known."""
+    if network.features is not None:
+        estimator.feature_names_in_ = np.array(network.features, dtype=object)
+
+
+def to_scaler(scaling: Scaling) -> Any:
+    """A fitted StandardScaler of this centre and scale."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_ = scaling.centre.copy(), scaling.scale.copy()
+    scaler.var_ = scaler.scale_**2
+    scaler.n_features_in_ = len(scaler.mean_)
+    scaler.n_samples_seen_ = UNTOLD_ROWS
+    return scaler
+
+
+def to_mlp(network: Network) -> Any:
+    """The network as a fitted MLP, taking scaled inputs if the network has a scaling.
 
     Two classes become one logistic output, as scikit-learn has it; classes are sorted; more than
     one sigmoid output makes a multilabel classifier. Missing labels are 0, 1, 2, ... Several plain
     outputs without labels are a regressor's only if the network came from one, which it says itself
     (output "values") or by its tensors' names; elsewhere they may as well be logits.
     """
-    try:
-        from sklearn.neural_network import MLPClassifier, MLPRegressor
-    except ImportError as error:
-        raise PFNMError(
-            f"{network.name}: scikit-learn is not installed; pip install 'pfnm[sklearn]'"
-        ) from error
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
 
     activations = {ours: theirs for theirs, ours in ACTIVATION_OF.items()}
     if network.activation not in activations:
@@ -105,6 +169,10 @@ def to_estimator(network: Network) -> Any:
         else np.array(layer.bias, dtype)
         for layer in stack
     ]
+    if network.scaling is not None:
+        affine = Affine(network.scaling.scale, network.scaling.centre)
+        first, bias = affine.folded_into(weights[0], biases[0])
+        weights[0], biases[0] = first.astype(dtype), np.asarray(bias, dtype)
     regresses = network.output == "values"
     classifies = not regresses and (network.output != "identity" or network.labels is not None)
     from_regressor = [(la.weight_name, la.bias_name) for la in stack] == tensor_names(len(stack))
