@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import random_network
 from scipy.special import expit, softmax
 from sklearn import metrics
 
@@ -17,6 +19,7 @@ from pfnm.core.mlp import ROWS, forward, mlp
 from pfnm.core.network import Network
 from pfnm.evaluate import accuracy, evaluate, predict, wanted_outputs
 from pfnm.federated.baselines import naive_average
+from pfnm.frontier import frontier
 from pfnm.measures import calibration_error
 
 INPUTS = np.array([[1.0, -2.0, -3.0], [-1.0, 2.0, 3.0], [-1.0, -2.0, 3.0], [4.0, -1.0, -1.0]])
@@ -155,6 +158,14 @@ def test_what_was_taken_for_granted_is_said() -> None:
     with pytest.warns(PFNMWarning, match="labels 1 to 3"):
         wanted = wanted_outputs(outputs(3), INPUTS, np.array(BEST) + 1)
     assert wanted.tolist() == np.eye(3)[BEST].tolist()
+
+
+def test_a_frontier_understands_labels_as_evaluate_does() -> None:
+    sites = [random_network(seed, (3, 4, 3), name=f"site{seed}") for seed in range(2)]
+    labelled = [replace(site, labels=("0", "1", "2")) for site in sites]
+    together = frontier(labelled, budgets=[None], examples=(INPUTS, np.array(["0"] * 4)))
+    same = frontier(labelled, budgets=[None], examples=(INPUTS, np.zeros(4)))
+    assert [point.accuracy for point in together] == [point.accuracy for point in same]
 
 
 def test_what_to_teach_is_not_guessed() -> None:

@@ -133,26 +133,11 @@ def evaluate(
 
     Example: pfnm evaluate site_a.pt site_b.pt global.pt --data test.csv --label outcome
     """
-    from pfnm.core.mlp import with_head
     from pfnm.evaluate import evaluate as measure
     from pfnm.formats import site_names
     from pfnm.formats.data import read_examples
 
-    names = site_names(files)
-    own = read_site_labels(labels, files) or [None] * len(files)
-    networks = [
-        # The name is the file's, so that errors name it.
-        with_head(pfnm.load(path, activation=activation, labels=mine, name=str(path)), head)
-        for path, mine in zip(files, own, strict=True)
-    ]
-
-    unnamed = [network for network in networks if network.features is None]
-    for network in unnamed:
-        if network.sizes[INPUT] != unnamed[0].sizes[INPUT]:
-            raise PFNMError(
-                f"{network.name} takes {network.sizes[INPUT]} inputs, {unnamed[0].name} takes "
-                f"{unnamed[0].sizes[INPUT]}; measure them apart, each on data of its own"
-            )
+    networks = load_all(files, activation, labels, head)
 
     @cache  # most networks have the same inputs
     def examples(features: tuple[str, ...] | None, inputs: int) -> tuple[Array, NDArray[Any]]:
@@ -165,7 +150,7 @@ def evaluate(
             per_class=per_class,
             confusion=confusion,
         )
-        for name, network in zip(names, networks, strict=True)
+        for name, network in zip(site_names(files), networks, strict=True)
     }
     if as_json:
         told = [
@@ -175,6 +160,27 @@ def evaluate(
         print(json.dumps(told if len(told) > 1 else told[0], indent=2))
         return
     show_measures(results, str(files[0]), data)
+
+
+def load_all(
+    files: list[Path], activation: str | None, labels: Path | None, head: str | None
+) -> list[Network]:
+    """The networks of files that are to be measured on the same data, named as the files."""
+    from pfnm.core.mlp import with_head
+
+    own = read_site_labels(labels, files) or [None] * len(files)
+    networks = [
+        with_head(pfnm.load(path, activation=activation, labels=mine, name=str(path)), head)
+        for path, mine in zip(files, own, strict=True)
+    ]
+    unnamed = [network for network in networks if network.features is None]
+    for network in unnamed:
+        if network.sizes[INPUT] != unnamed[0].sizes[INPUT]:
+            raise PFNMError(
+                f"{network.name} takes {network.sizes[INPUT]} inputs, {unnamed[0].name} takes "
+                f"{unnamed[0].sizes[INPUT]}; measure them apart, each on data of its own"
+            )
+    return networks
 
 
 def show_measures(results: Mapping[str, Measures], file: str, data: Path) -> None:
