@@ -154,9 +154,9 @@ def _scaled(sites: Sites, within: InputRange, told: bool) -> tuple[Sites, InputR
     if scaling is None:
         return sites, within
     ends = (within.low, within.high) if told else (scaling.low, scaling.high)
-    ends = tuple((end - scaling.centre) / scaling.scale for end in ends)
+    low, high = ((end - scaling.centre) / scaling.scale for end in ends)
     networks = [taking_scaled(network, scaling) for network in sites.networks]
-    return replace(sites, networks=networks), InputRange(*ends)
+    return replace(sites, networks=networks), InputRange(low, high)
 
 
 @dataclass(frozen=True)

@@ -202,24 +202,30 @@ class Normalised(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3))
+        self.body = nn.Sequential(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3))
         self.norm = nn.BatchNorm1d(12)
-        self.norm.running_mean.copy_(torch.arange(12.0))
-        self.norm.running_var.copy_(torch.arange(1.0, 13.0))
-        self.register_buffer("mean", torch.tensor([0.4, 0.5, 0.6]).reshape(3, 1, 1))
-        self.register_buffer("deviation", torch.tensor([0.2, 0.3, 0.4]).reshape(3, 1, 1))
+        self.norm.load_state_dict(
+            {
+                "running_mean": torch.arange(12.0),
+                "running_var": torch.arange(1.0, 13.0),
+                "weight": torch.ones(12) / 2,
+                "bias": torch.ones(12),
+            }
+        )
+        self.mean = nn.Parameter(torch.tensor([0.4, 0.5, 0.6]).reshape(3, 1, 1))
+        self.deviation = nn.Parameter(torch.tensor([0.2, 0.3, 0.4]).reshape(3, 1, 1))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         if self.kind == "channels":
-            return self.body((x - self.mean) / self.deviation)
-        if self.kind == "bytes":
-            return self.body(x / 255.0)
-        if self.kind == "both sides":
-            return self.body(2 * x - 1)
-        return self.body[1:](self.norm(torch.flatten(x, 1)))
+            x = (x - self.mean) / self.deviation
+        elif self.kind == "bytes":
+            x = x / 255.0
+        elif self.kind == "both sides":
+            x = 2 * x - 1
+        x = torch.flatten(x, 1)
+        return self.body(self.norm(x) if self.kind == "batch norm" else x)
 
 
-@pytest.mark.parametrize("dynamo", [True, False])
 @pytest.mark.parametrize(
     ("kind", "low", "high"),
     [
@@ -234,12 +240,12 @@ class Normalised(nn.Module):
     ],
 )
 def test_torch_modules_that_scale_their_inputs(
-    tmp_path: Path, kind: str, low: np.ndarray, high: np.ndarray, dynamo: bool
+    tmp_path: Path, kind: str, low: np.ndarray, high: np.ndarray
 ) -> None:
     torch.manual_seed(0)
     module = Normalised(kind).eval()
     example = torch.rand(2, 3, 2, 2)
-    export(module, tmp_path / "site.onnx", dynamo, example)
+    export(module, tmp_path / "site.onnx", kind == "channels", example)
     found = load(tmp_path / "site.onnx")
     expected = module(example).detach().numpy()
     np.testing.assert_allclose(forward(found, example.reshape(2, 12).numpy()), expected, atol=1e-5)
