@@ -162,7 +162,8 @@ def test_new_environments(place: Path, tmp_path_factory: pytest.TempPathFactory)
     """The wheel and its dependencies, then what the commands ask for, installed as they say it."""
     folder = tmp_path_factory.mktemp("environments")
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", folder, ROOT], check=True)
+    wheel_command = [sys.executable, *pip, "wheel", "--no-deps", "-w", str(folder), str(ROOT)]
+    subprocess.run(wheel_command, check=True)
     (wheel,) = folder.glob("pfnm-*.whl")
     lines = [*WORKS, *EITHER, *ASKS]
     asking: dict[str, list[str]] = {"": lines}
@@ -170,7 +171,7 @@ def test_new_environments(place: Path, tmp_path_factory: pytest.TempPathFactory)
         venv.create(folder / f"venv-{extra}", with_pip=True)
         python = str(folder / f"venv-{extra}" / "bin" / "python")
         what = f"{wheel}[{extra}]" if extra else str(wheel)
-        install = [python, *pip, "install", "-c", ROOT / "constraints.txt", what]
+        install = [python, *pip, "install", "-c", str(ROOT / "constraints.txt"), what]
         subprocess.run(install, check=True)
         own = asking.get(extra, [])
         results = run(own, place, python, "")
