@@ -3,29 +3,31 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench study clean
+.PHONY: demo test lint check bench study clean
 
 demo: .venv/for-demo
 	$(BIN)/pfnm demo
 
 # Two test processes, a thread each: more would wait for each other.
-test check: export OPENBLAS_NUM_THREADS = 1
-test check: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
+test: export OMP_NUM_THREADS = 1
 
 test: .venv/for-test
 	$(BIN)/pytest -n 2
 
-check: .venv/for-test
+lint: .venv/for-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+
+check: lint test
 
 bench: .venv/for-test
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/joint.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/polishing.py
+	$(BIN)/python benchmarks/busy.py
 
 # The deep study (docs/deep.md); an interrupted one goes on where it stopped, into results/deep.
 study: .venv/for-test
@@ -42,8 +44,10 @@ study: .venv/for-test
 	$(PIP) --editable '.[sklearn]'
 	touch $@
 
+# Python comes with a pip that may not know dependency groups yet.
 .venv/for-test: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[dev]'
+	$(PIP) 'pip>=25.1'
+	$(PIP) --editable '.[all,dask,ray]' --group dev
 	touch $@
 
 clean:

@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "pfnm"
 LEVELS = [
     {"core"},
-    {"formats", "frameworks"},
+    {"formats", "frameworks", "threads"},
     {"api", "evaluate", "measures"},
     {"teaching"},
     {"polishing"},
@@ -28,6 +28,8 @@ def imports(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "pfnm":
+            found |= {f"pfnm.{alias.name}" for alias in node.names if alias.name in LEVEL}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
     return found

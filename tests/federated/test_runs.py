@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pfnm import threads as working
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import IntArray, Network, Tensor
 from pfnm.federated.data import load_data
 from pfnm.federated.methods import METHODS
 from pfnm.federated.plain import module_of, network_of, one_by_one, train_module
-from pfnm.federated.runs import read_rows, resume, simulate
+from pfnm.federated.runs import locked, read_rows, resume, simulate
 from pfnm.federated.setting import Setting, federation
 from pfnm.federated.training import Recipe
 
 torch = pytest.importorskip("torch")
 
+MAIN = "from pfnm.cli import main; main()"
 SMALL = Setting(sites=4, hidden=(12,), rounds=3, epochs=2, later_epochs=1)
 
 
@@ -271,6 +273,26 @@ def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path, kills: int) -> 
         attempt += 1
         folder = tmp_path / f"killed{attempt}"
     assert killed == kills
+
+
+def test_a_run_goes_on_with_its_own_number_of_threads(tmp_path: Path) -> None:
+    before = working.in_use()
+    seen: list[dict[str, int]] = []
+    setting = replace(SMALL, methods=("local",), epochs=1)
+    simulate(setting, tmp_path, threads=3, on_row=lambda row: seen.append(working.in_use()))
+    resume(tmp_path, on_row=lambda row: seen.append(working.in_use()))
+    assert seen == [{"blas": 1, "torch": 3}] * 2
+    assert working.in_use() == before
+
+
+def test_a_second_process_in_a_folder_is_told_so(tmp_path: Path) -> None:
+    simulate(replace(SMALL, methods=("local",), epochs=1), tmp_path)
+    command = [sys.executable, "-c", MAIN, "simulate", "--resume", str(tmp_path)]
+    with locked(tmp_path):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"pfnm: {tmp_path}: another process is at work in it; wait for it\n"
+    resume(tmp_path)  # nobody is at work in it any more
 
 
 def test_a_row_cut_short_and_rows_ahead_of_a_checkpoint_are_done_again(tmp_path: Path) -> None:

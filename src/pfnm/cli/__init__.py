@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import typer
 
+from pfnm import threads
+
 from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
 from pfnm.core.errors import PFNMError
@@ -33,7 +35,8 @@ def main() -> None:
     # click's class, wherever this version of typer keeps it
     usage_error = cast(type[Exception], typer.BadParameter.__mro__[2])
     try:
-        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        with threads.waiting_briefly(), threads.limited():
+            status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
         print(end="", flush=True)
     except PFNMError as error:
         say(str(error))

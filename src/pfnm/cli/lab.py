@@ -77,6 +77,10 @@ def simulate(
         Path | None, typer.Option(help="Go on with the run in this folder; all else is kept there.")
     ] = None,
     data_dir: DataDirOption = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="That train together (default: one for each core)."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a federation on this machine: split data over sites, train, combine, record."""
@@ -138,7 +142,7 @@ def simulate(
         if resume is not None:
             rows = runs.resume(folder, data_dir=data_dir, on_row=on_row)
         else:
-            rows = runs.simulate(setting, folder, data_dir=data_dir, on_row=on_row)
+            rows = runs.simulate(setting, folder, data_dir=data_dir, threads=threads, on_row=on_row)
     drawn = draw_split(runs.read_run(folder)["class_counts"], folder / "split.png")
     if as_json:
         print(json.dumps({"run": str(folder), "rows": rows}, indent=2))

@@ -25,7 +25,7 @@ from pfnm.experiments.definition import OPTIONS, Experiment, Job
 from pfnm.experiments.rows import COLUMNS, TRIED, Row, read_rows, write_rows
 from pfnm.experiments.trials import run_job, setting_of
 from pfnm.federated.data import load_data
-from pfnm.federated.runs import locked, sha256, versions
+from pfnm.federated.runs import check_installed, locked, sha256, versions
 from pfnm.formats import told
 from pfnm.formats.files import make_folder, write_whole
 
@@ -49,10 +49,9 @@ def run(
 
     A job that cannot be done does not keep the others from being done; an error names it then.
     """
-    try:
-        from joblib import delayed
-    except ImportError:
-        raise PFNMError("experiments need more libraries; pip install 'pfnm[lab]'") from None
+    check_installed("joblib", "matplotlib")  # figures are drawn last: it would be late to know
+    from joblib import delayed
+
     make_folder(folder)
     with locked(folder):
         conditions = _conditions(experiment) | {

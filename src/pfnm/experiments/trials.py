@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from pfnm import threads
 from pfnm.api import fuse
 from pfnm.core.mlp import forward
 from pfnm.core.network import Network
@@ -41,17 +42,11 @@ STARTED_TOGETHER = ("fedavg", "dsgd")  # methods that do not begin with the site
 
 def run_job(job: Job, data_dir: Path | None) -> list[Row]:
     """The rows of one job, each with what tells the job from others; in one thread."""
-    import torch
-    from threadpoolctl import threadpool_limits
+    import torch  # noqa: F401  (loaded before the number of its threads is set)
 
     begin = time.perf_counter()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(limits=1):
-            found = list(KINDS[job.kind](job, _federation(job, data_dir)))
-    finally:
-        torch.set_num_threads(threads)
+    with threads.limited(1):
+        found = list(KINDS[job.kind](job, _federation(job, data_dir)))
     own = {name: getattr(job, name) for name in JOB}
     seconds = time.perf_counter() - begin
     return [{**own, **row, "job_seconds": seconds / len(found)} for row in found]

@@ -8,7 +8,6 @@ randomness and so with the same result.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,11 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pfnm import threads as working
 from pfnm.core.budget import width_limits
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
@@ -36,6 +37,7 @@ from pfnm.formats.files import make_folder, write_whole
 
 RUN, METRICS, TABLE, LOCK = "run.json", "metrics.jsonl", "table.md", "lock"
 PARTS = ("setting", "data_sha256", "data_dir", "threads", "training", "class_counts")  # of run.json
+NEEDED = ("torch", "sklearn", "filelock")  # by every simulation
 LIBRARIES = ("pfnm", "numpy", "scipy", "torch", "scikit-learn", "safetensors")
 
 Row = dict[str, Any]
@@ -48,9 +50,16 @@ def simulate(
     *,
     data_dir: Path | None = None,
     train: LocalTraining = stacked,
+    threads: int | None = None,
     on_row: OnRow = lambda row: None,
 ) -> list[Row]:
-    """Run a federation into a new folder; the rows of all methods and rounds."""
+    """Run a federation into a new folder; the rows of all methods and rounds.
+
+    threads: how many work at a product of PyTorch's (default: as many as it has).
+    """
+    check_installed()
+    if threads is None:
+        threads = _torch_threads()
     chosen_methods(setting)
     data = load_data(setting.data, data_dir)
     federated = federation(setting, data, train)
@@ -63,13 +72,13 @@ def simulate(
         "setting": asdict(setting),
         "data_sha256": sha256(data),
         "data_dir": None if data_dir is None else str(data_dir),
-        "threads": _threads(),
+        "threads": threads,
         "training": _name_of(train),
         "versions": versions(),
         "class_counts": {name: found.tolist() for name, found in federated.counts.items()},
     }
     write_whole(folder / RUN, json.dumps(description, indent=2).encode())
-    return _run(federated, folder, on_row)
+    return _run(federated, folder, threads, on_row)
 
 
 def resume(
@@ -80,6 +89,7 @@ def resume(
     on_row: OnRow = lambda row: None,
 ) -> list[Row]:
     """Go on with an interrupted run; the result is that of a run without interruption."""
+    check_installed()
     description = read_run(folder)
     setting = setting_of(description, folder)
     place = description.get("data_dir")
@@ -91,8 +101,23 @@ def resume(
             f"{folder}: the run began with the training {description['training']}, not "
             f"{_name_of(train)}; resume it with the same"
         )
-    _set_threads(description["threads"])
-    return _run(federation(setting, data, train), folder, on_row)
+    return _run(federation(setting, data, train), folder, int(description["threads"]), on_row)
+
+
+def check_installed(*more: str) -> None:
+    """An error where a library of the lab's is missing: to be known before anything is written."""
+    for library in (*NEEDED, *more):
+        if find_spec(library) is None:
+            raise PFNMError(
+                f"the lab needs {library}, which is not installed; pip install 'pfnm[lab]'"
+            )
+
+
+def _torch_threads() -> int:
+    with working.waiting_briefly():
+        import torch
+
+    return torch.get_num_threads()
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -139,9 +164,11 @@ def read_rows(folder: Path) -> list[Row]:
     return rows
 
 
-def _run(federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
+def _run(federated: Federation, folder: Path, threads: int, on_row: OnRow) -> list[Row]:
     setting = federated.setting
-    with locked(folder):
+    _torch_threads()  # by which PyTorch is loaded: only then can its threads be limited
+    # Sums are rounded differently by another number of threads.
+    with locked(folder), working.limited(torch=threads):
         for left in folder.rglob(".*.tmp"):  # of a process that was killed while writing
             left.unlink()
         checkpoints = Checkpoints(folder / "checkpoints", federated.start(0))
@@ -241,12 +268,17 @@ def _keep_global(folder: Path, name: str, network: Network | None) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Two processes must not write one run, or one experiment."""
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise PFNMError(f"{folder}: another process is at work in it; wait for it") from None
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise PFNMError(f"{folder}: another process is at work in it; wait for it") from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def sha256(data: Data) -> str:
@@ -255,19 +287,6 @@ def sha256(data: Data) -> str:
     for array in (data.train_inputs, data.train_labels, data.test_inputs, data.test_labels):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
-
-
-def _set_threads(number: int) -> None:
-    """Sums are rounded differently by another number of threads."""
-    import torch
-
-    torch.set_num_threads(number)
 
 
 def _name_of(train: LocalTraining) -> str:

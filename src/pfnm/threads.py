@@ -1,0 +1,125 @@
+"""How many threads work at one product, and what a thread does while it waits.
+
+The products of a fusion are small. Shared out between threads they gain little on a quiet machine;
+beside other work they lose much, because each thread waits for the slowest, spinning as it waits.
+So one thread does a product of numpy's or scipy's, at most two do one of PyTorch's, and these spin
+only briefly, where that can be chosen (benchmarks/busy.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+from pfnm.core.errors import PFNMError
+
+BLAS_THREADS = 1  # two are no faster on a fusion's products
+TORCH_THREADS = 2  # at batches of 128 rows, more would wait for each other
+# Some microseconds. To sleep at once doubles the time of polishing's steps on a quiet machine; to
+# spin as long as is usual (milliseconds) takes the processor from whoever is waited for.
+BRIEF = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}  # GNU's OpenMP; Intel's and LLVM's
+CHOSEN = (*BRIEF, "OMP_WAIT_POLICY")  # by the user, where one of these is set
+
+
+@contextmanager
+def waiting_briefly() -> Iterator[None]:
+    """PyTorch's threads spin only briefly, if it is loaded within; what the user has set stays."""
+    if any(name in os.environ for name in CHOSEN):
+        yield
+        return
+    os.environ.update(BRIEF)
+    try:
+        yield
+    finally:
+        for name in BRIEF:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def limited(number: int | None = None, *, torch: int | None = None) -> Iterator[None]:
+    """Within, so many threads work at one product; afterwards, as many as before.
+
+    number: None is as many as a `limited` around this one says, or one (PyTorch: two, or fewer
+    where the user has chosen fewer). torch: another number for PyTorch, which has to be loaded when
+    this is entered, or goes on with its own.
+
+    >>> with limited(1):
+    ...     print(in_use()["blas"])
+    1
+    """
+    for one in (number, torch):
+        if one is not None and one < 1:
+            raise PFNMError(f"threads is {one}, expected at least 1")
+    call = object()
+    with _PRESENT.lock:
+        blas_outside, torch_outside = _PRESENT.last
+        _PRESENT.wanted[call] = (number or blas_outside, torch or number or torch_outside)
+        _PRESENT.set()
+    try:
+        yield
+    finally:
+        with _PRESENT.lock:
+            del _PRESENT.wanted[call]
+            _PRESENT.set()
+
+
+def in_use() -> dict[str, int]:
+    """How many threads work at one product now: "blas", and "torch" if it is loaded."""
+    blas = {"blas": max((lib.num_threads for lib in _libraries()), default=1)}
+    torch = sys.modules.get("torch")
+    return blas if torch is None else {**blas, "torch": torch.get_num_threads()}
+
+
+@cache
+def _libraries() -> list[Any]:
+    """The linear algebra of numpy and scipy (one each), which are loaded with pfnm."""
+    import scipy.linalg  # noqa: F401  (so that its library is there to be found)
+
+    found: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
+    return found
+
+
+@dataclass
+class _Present:
+    """What holds for the whole process, as the libraries' numbers do.
+
+    Threads of the user's may come and go in any order: what was there before the first is
+    restored when the last has left.
+    """
+
+    lock: Lock = field(default_factory=Lock)
+    wanted: dict[object, tuple[int | None, int | None]] = field(default_factory=dict)
+    """By call, the last one last: threads of the linear algebra, and of PyTorch."""
+    blas_before: dict[str, int] = field(default_factory=dict)
+    """By file: as many as it had."""
+    torch_before: int | None = None
+
+    @property
+    def last(self) -> tuple[int | None, int | None]:
+        return next(reversed(self.wanted.values()), (None, None))
+
+    def set(self) -> None:
+        """As the last call wants it; as it was, if there is none."""
+        blas, of_torch = self.last
+        for library in _libraries():
+            before = self.blas_before.setdefault(library.filepath, library.num_threads)
+            library.set_num_threads((blas or BLAS_THREADS) if self.wanted else before)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            if self.torch_before is None:
+                self.torch_before = torch.get_num_threads()
+            usual = min(TORCH_THREADS, self.torch_before)
+            torch.set_num_threads((of_torch or usual) if self.wanted else self.torch_before)
+        if not self.wanted:
+            self.blas_before, self.torch_before = {}, None
+
+
+_PRESENT = _Present()
