@@ -163,7 +163,9 @@ def test_new_environments(place: Path, tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("environments")
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
     wheel_command = [sys.executable, *pip, "wheel", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run(wheel_command, check=True)
+    # pip would take what lies on PYTHONPATH for installed.
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(wheel_command, check=True, env=outside)
     (wheel,) = folder.glob("pfnm-*.whl")
     lines = [*WORKS, *EITHER, *ASKS]
     asking: dict[str, list[str]] = {"": lines}
@@ -172,7 +174,7 @@ def test_new_environments(place: Path, tmp_path_factory: pytest.TempPathFactory)
         python = str(folder / f"venv-{extra}" / "bin" / "python")
         what = f"{wheel}[{extra}]" if extra else str(wheel)
         install = [python, *pip, "install", "-c", str(ROOT / "constraints.txt"), what]
-        subprocess.run(install, check=True)
+        subprocess.run(install, check=True, env=outside)
         own = asking.get(extra, [])
         results = run(own, place, python, "")
         for line, (status, said) in zip(own, results, strict=True):

@@ -23,7 +23,7 @@ from pfnm.core.errors import PFNMError
 
 BLAS_THREADS = 1  # two are no faster on a fusion's products
 TORCH_THREADS = 2  # at batches of 128 rows, more would wait for each other
-# Some microseconds. To sleep at once doubles the time of polishing's steps on a quiet machine; to
+# Tens of microseconds. To sleep at once doubles the time of polish's steps on a quiet machine; to
 # spin as long as is usual (milliseconds) takes the processor from whoever is waited for.
 BRIEF = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}  # GNU's OpenMP; Intel's and LLVM's
 CHOSEN = (*BRIEF, "OMP_WAIT_POLICY")  # by the user, where one of these is set
