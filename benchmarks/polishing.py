@@ -31,11 +31,11 @@ def main() -> None:
         sites = federation(Setting(sites=SITES, split=split, hidden=HIDDEN), data)
         networks, counts = list(train_local(sites).networks.values()), list(sites.counts.values())
         fused = pfnm.fuse(networks, class_counts=counts, budget=BUDGET)
-        pfnm.polish(fused, networks, class_counts=counts, seconds=1)  # warm up
+        fused.polish(seconds=1)  # warm up
         limit = None
         for name in ("polished", "in half the time"):
             begin = time.perf_counter()
-            polished = pfnm.polish(fused, networks, class_counts=counts, seconds=limit)
+            polished = fused.polish(seconds=limit)
             seconds = time.perf_counter() - begin
             limit = seconds / 2
             rows.append(
@@ -43,7 +43,7 @@ def main() -> None:
                     "split": split,
                     "": name,
                     "seconds": seconds,
-                    "epochs": polished.network.metadata["polish"]["epochs"],
+                    "epochs": polished.record()["polish"]["epochs"],
                     "fused (%)": 100 * accuracy(sites, fused.network),
                     "polished (%)": 100 * accuracy(sites, polished.network),
                 }

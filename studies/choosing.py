@@ -37,7 +37,7 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
         probe(sites, count, rng)
         for count, rng in zip((MATCH_PROBES, FIT_PROBES), rngs[:2], strict=True)
     )
-    to_check = probe(sites, CHECK_PROBES, rngs[2], with_noise=True)
+    to_check = probe(sites, CHECK_PROBES, rngs[2], to_judge=True)
     rows = []
     for budget in BUDGETS:
         limits = width_limits(networks, budget)

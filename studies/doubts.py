@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from pfnm.core.doubts import (
     probabilities,
     unevenness,
 )
+from pfnm.core.inputs import UNIT_RANGE, InputRange, Units
 from pfnm.core.mlp import forward, layers
 from pfnm.core.network import Array, Network
-from pfnm.core.probes import UNIT_RANGE, InputRange, Probing, probe
+from pfnm.core.probes import Probing, probe
 from pfnm.core.sites import Sites, comparable
 from pfnm.federated.data import data_folder
 
@@ -65,15 +67,15 @@ def ranked(values: Array, counts: Array, known: Any) -> float | None:
 
     def centred(table: Array) -> Array:
         table = table - table.mean(axis=1, keepdims=True)
-        return (table - table.mean(axis=0)).ravel()
+        return np.asarray(table - table.mean(axis=0)).ravel()
 
     return float(spearmanr(centred(values), centred(shares)).statistic)
 
 
 def measured(found: Federation, within: InputRange, fused: bool) -> dict[str, Any]:
     """One row: the statistics' correlations, the doubts, and what fusions are worth."""
-    sites = comparable(found.networks)
-    probing = probe(sites, PROBES, np.random.default_rng(0), within=within)
+    sites = replace(comparable(found.networks), inputs=Units(within))
+    probing = probe(sites, PROBES, np.random.default_rng(0))
     answers = probabilities(sites, probing, SHARPENING)
     gains = order_gains(answers)
     row: dict[str, Any] = {
@@ -107,7 +109,7 @@ def worth(found: Federation, sites: Sites, probing: Probing) -> dict[str, float]
         tables["counts"] = seen
     for name, table in tables.items():
         ends = (found.within.low, found.within.high)
-        fusion = pfnm.fuse(found.networks, class_counts=table, input_range=ends, checked=False)
+        fusion = pfnm.fuse(found.networks, class_counts=table, input_range=ends)
         result[name] = accuracy(fusion.network)
     return result
 

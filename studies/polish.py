@@ -80,14 +80,14 @@ def measured(
     shares = sites.class_shares[:, None]
     fused = pfnm.fuse(networks, class_counts=counts, budget=float(times))
     begin = time.perf_counter()
-    polished = pfnm.polish(fused, networks, class_counts=counts)
+    polished = fused.polish()
     seconds = time.perf_counter() - begin
     by_size = np.argsort(-counts.sum(axis=1), kind="stable")[:times]
     whole = side_by_side([sites.networks[j] for j in by_size])
     recipe = Recipe(hidden=tuple(fused.widths.values()))
     scratch = initial_network(x.shape[1], counts.shape[1], recipe, np.random.default_rng(seed))
     others = {
-        what: pfnm.polish(replace(fused, network=start), networks, class_counts=counts).network
+        what: replace(fused, network=start).polish().network
         for what, start in (("scratch", scratch), ("largest", whole))
     }
     return {
@@ -100,7 +100,7 @@ def measured(
         "whole": of(whole),
         "agreement_fused": fused.agreement,
         "agreement_polished": polished.agreement,
-        "kept": polished.network.metadata["polish"]["kept"],
+        "kept": polished.polish_record is not None and polished.polish_record.kept,
         "seconds": seconds,
     }
 

@@ -71,5 +71,5 @@ def site_files(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polish with a tenth of its probes."""
-    for name, number in (("ATOM", 2000), ("MIXED", 1000), ("SEEKING", 1000)):
+    for name, number in (("PLAIN", 2000), ("MIXED", 1000), ("SEEKING", 1000)):
         monkeypatch.setattr(polishing, f"{name}_PROBES", number)

@@ -114,8 +114,11 @@ SITES = "site0.safetensors site1.safetensors site2.safetensors"
         (f"{SITES} -o out.npz --rules mine", "unknown rules 'mine'"),
         (f"{SITES} -o out.npz --prior-mean 1", "--prior-mean needs --site-variance"),
         (f"{SITES} -o out.npz --budget 0", "budget is 0"),
-        (f"{SITES} -o out.npz --budget 0.5", "a budget of 0.5 is below the widest site's 7"),
-        (f"{SITES} -o out.npz --budget 2", "a budget of 2 is below the widest site's 7"),
+        (f"{SITES} -o out.npz --budget 0.5", "a budget of 0.5x is below the widest site's 7"),
+        (
+            f"{SITES} -o out.npz --budget 2",
+            "a budget of 2 units, a whole number",
+        ),
         (f"{SITES} -o out.npz --budget -1x", "budget is -1.0"),
         (f"{SITES} -o out.npz --budget wide", "budget 'wide' is no factor"),
         (f"{SITES} -o out.npz --max-params 9", "9 parameters are too few"),
@@ -415,7 +418,7 @@ def test_polish_on_data_and_what_is_wrong(run: Run, site_files: list[Path], tmp_
         assert pfnm.load(target).metadata["polish"]["judged_on"] == judged_on
     before = target.read_bytes()
     for arguments, message in [
-        ([*polish, "--input-range", "1"], "expected two numbers"),
+        ([*polish, "--input-range", "1"], "expected both ends in one word"),
         ([*polish, "--input-range", "3,1"], "the range is 3 to 1, which is none"),
         ([*polish, "--no-probes"], "--no-probes needs --polish-data"),
         ([*fuse, "--polish-data", tmp_path / "x.npz"], "--polish-data belongs to --polish"),

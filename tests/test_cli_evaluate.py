@@ -131,12 +131,10 @@ def test_bad_input_is_one_line(
     assert message in err
 
 
-def test_columns_go_by_name_where_the_network_has_names(
-    run: Run, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_go_by_name_where_the_network_has_names(run: Run, table: Path) -> None:
     names = tuple(f"f{place}" for place in range(6))
-    network = pfnm.load(table.parent / "site0.safetensors")
-    monkeypatch.setattr(pfnm, "load", lambda *a, **k: replace(network, features=names))
+    path = table.parent / "site0.safetensors"
+    pfnm.save(replace(pfnm.load(path), features=names), path, force=True)
     lines = [line.split(",") for line in table.read_text().splitlines()]
     turned = table.with_name("turned.csv")
     turned.write_text("\n".join(";".join([*reversed(cells), "p1"]) for cells in lines[:1]) + "\n")
@@ -160,7 +158,7 @@ def test_outputs_in_words(network: Network, words: str) -> None:
     assert words in output_told(network)
 
 
-def test_inspect_tells_of_the_inputs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_tells_of_the_inputs(run: Run, tmp_path: Path) -> None:
     column = np.arange(10.0)
     network = replace(
         random_network(0, (10, 5, 2)),
@@ -168,12 +166,12 @@ def test_inspect_tells_of_the_inputs(run: Run, monkeypatch: pytest.MonkeyPatch) 
         scaling=Scaling(column, column + 1, column - 9, column + 9),
         activation_told=False,
     )
-    monkeypatch.setattr(pfnm, "load", lambda *a, **k: network)
-    _, text, _ = run("inspect", "any.npz")
+    pfnm.save(network, tmp_path / "any.npz")
+    _, text, _ = run("inspect", tmp_path / "any.npz")
     for words in ("inputs: f0, f1, f2, f3, f4, f5, ... (10)", "centre 0, 1, 2,", "scale 1, 2, 3,"):
         assert words in text
     assert "activation relu (not stated; --activation tells)" in text
-    found = json.loads(run("inspect", "any.npz", "--json")[1])
+    found = json.loads(run("inspect", tmp_path / "any.npz", "--json")[1])
     assert found["features"][9] == "f9"
     assert found["scaling"]["high"] == [float(value) for value in column + 9]
     assert found["activation_told"] is False

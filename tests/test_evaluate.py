@@ -14,10 +14,11 @@ from conftest import random_network
 from scipy.special import expit, softmax
 from sklearn import metrics
 
+from pfnm.conversion import as_sites
 from pfnm.core.errors import PFNMError, PFNMWarning
 from pfnm.core.mlp import ROWS, forward, mlp
 from pfnm.core.network import Network
-from pfnm.evaluate import accuracy, evaluate, predict, wanted_outputs
+from pfnm.evaluate import accuracy, evaluate, wanted_outputs
 from pfnm.federated.baselines import naive_average
 from pfnm.frontier import frontier
 from pfnm.measures import calibration_error
@@ -41,7 +42,7 @@ def test_one_sigmoid_is_a_binary_classifier(targets: np.ndarray) -> None:
     assert found["auroc"] == pytest.approx(2 / 3)  # 4 comes before 1, -1 and -1 after
     assert found["brier_score"] == pytest.approx(np.mean((shares - targets.ravel()) ** 2))
     assert found["examples"] == 4
-    assert predict(network, INPUTS).tolist() == [1, 0, 0, 1]
+    assert network.predict(INPUTS).tolist() == [1, 0, 0, 1]
     with pytest.raises(PFNMError, match="zeros and ones"):
         evaluate(network, INPUTS, targets + 2)
 
@@ -162,7 +163,7 @@ def test_what_was_taken_for_granted_is_said() -> None:
 
 def test_a_frontier_understands_labels_as_evaluate_does() -> None:
     sites = [random_network(seed, (3, 4, 3), name=f"site{seed}") for seed in range(2)]
-    labelled = [replace(site, labels=("0", "1", "2")) for site in sites]
+    labelled = as_sites([replace(site, labels=("0", "1", "2")) for site in sites])
     together = frontier(labelled, budgets=[None], examples=(INPUTS, np.array(["0"] * 4)))
     same = frontier(labelled, budgets=[None], examples=(INPUTS, np.zeros(4)))
     assert [point.accuracy for point in together] == [point.accuracy for point in same]
@@ -200,7 +201,7 @@ def test_one_hot_targets_are_classes(options: dict[str, Any]) -> None:
 def test_labels_of_different_types() -> None:
     network = outputs(3, labels=["a", 1, 2])
     assert evaluate(network, INPUTS, np.array([1, 2, 2, 1]))["accuracy"] == 0.5
-    assert predict(network, INPUTS).tolist() == ["a", 2, 2, "a"]
+    assert network.predict(INPUTS).tolist() == ["a", 2, 2, "a"]
 
 
 def test_regressions() -> None:

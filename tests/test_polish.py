@@ -1,5 +1,6 @@
 """Polish: taught by the sites, kept only where it helps."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from conftest import random_network
 import pfnm
 from pfnm import polishing as module
 from pfnm import teaching
+from pfnm.conversion import as_sites
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS, forward
 from pfnm.core.network import Network
-from pfnm.core.probes import InputRange, agreement, alike, probe, said_together
+from pfnm.core.probes import agreement, alike, probe, said_together
 from pfnm.core.sites import comparable
 from pfnm.evaluate import evaluate
 from pfnm.federated.data import load_data
@@ -39,24 +41,25 @@ def test_a_narrow_fusion_of_digits_gets_better() -> None:
     digits = digit_sites(setting, load_data("digits"))
     networks, counts = list(train_local(digits).networks.values()), list(digits.counts.values())
     fusion = pfnm.fuse(networks, class_counts=counts, budget=1.0)
-    polished = pfnm.polish(fusion, networks, class_counts=counts)
+    polished = fusion.polish()
     assert fusion.agreement is not None
     assert polished.agreement is not None
     assert polished.agreement > fusion.agreement + 0.03
     assert accuracy(digits, polished.network) > accuracy(digits, fusion.network) + 0.03
     assert polished.widths == fusion.widths
     assert polished.assignments is fusion.assignments
-    record = polished.network.metadata["polish"]
-    assert record["kept"]
-    assert record["judged_on"] == "probes"
-    assert polished.network.metadata["agreement"] == polished.agreement
+    record = polished.polish_record
+    assert record is not None
+    assert record.kept
+    assert record.judged_on == "probes"
+    assert polished.record()["agreement"] == polished.agreement == record.agreement_after
 
 
 @pytest.mark.usefixtures("few_probes")
 def test_the_same_seed_gives_the_same_network() -> None:
     networks = federation()
     fusion = pfnm.fuse(networks, budget=1.0)
-    first, again = (pfnm.polish(fusion, networks, rng=3) for _ in range(2))
+    first, again = (fusion.polish(seed=3) for _ in range(2))
     for name, tensor in first.network.tensors.items():
         np.testing.assert_array_equal(again.network.tensors[name], tensor)
 
@@ -73,9 +76,10 @@ def test_real_inputs_teach_what_probes_do_not_reach(*, probes: bool) -> None:
     rng = np.random.default_rng(0)
     real = (5 + rng.normal(size=(600, 8))).astype(np.float32)
     fusion = pfnm.fuse(networks, budget=1.0)
-    polished = pfnm.polish(fusion, networks, inputs=real[:400], probes=probes)
-    record = polished.network.metadata["polish"]
-    assert (record["kept"], record["judged_on"]) == (True, "real inputs")
+    polished = fusion.polish(real[:400], probes=probes)
+    record = polished.polish_record
+    assert record is not None
+    assert (record.kept, record.judged_on) == (True, "real inputs")
     before, after = (like_answers(f.network, networks, real[400:]) for f in (fusion, polished))
     assert after > before
 
@@ -87,10 +91,8 @@ def test_labels_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = np.random.default_rng(0).normal(size=(1500, 8))
     labels = np.array(list("abcd"))[np.digitize(inputs[:, 0], [-0.7, 0, 0.7])]
     fusion = pfnm.fuse(networks, budget=1.0)
-    polished = pfnm.polish(
-        fusion, networks, inputs=inputs[:500], targets=labels[:500], probes=False
-    )
-    assert polished.network.metadata["polish"]["judged_on"] == "labels"
+    polished = fusion.polish(inputs[:500], labels[:500], probes=False)
+    assert polished.record()["polish"]["judged_on"] == "labels"
     measures = [evaluate(f.network, inputs[500:], labels[500:]) for f in (fusion, polished)]
     assert measures[1]["accuracy"] > measures[0]["accuracy"] + 0.1
 
@@ -99,40 +101,47 @@ def test_labels_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_probes_imitate_given_inputs() -> None:
     networks = federation()
     like = np.random.default_rng(0).uniform(2, 3, size=(5, 8)).astype(np.float32)
-    sites = comparable(networks)
-    within = InputRange(like.min(axis=0), like.max(axis=0))
-    made = module._probes(sites, np.random.default_rng(0), within, like)
+    sites = as_sites(networks, input_like=like)
+    made = module._probes(sites, np.random.default_rng(0))
     assert (made >= like.min(axis=0) - 1e-6).all()
     assert (made <= like.max(axis=0) + 1e-6).all()
-    polished = pfnm.polish(pfnm.fuse(networks, budget=1.0), networks, like=like)
-    record = polished.network.metadata["polish"]
-    assert record["imitated"] == 5
-    assert record["input_range"] == "of each input"  # no value of the real inputs is told
+    record = json.dumps(pfnm.fuse(sites, budget=1.0).polish().record())
+    assert "like the 5 given" in record
+    assert f"{like.min():g}" not in record  # no value of the real inputs is told
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"probes": False}, "nothing to teach by"),
-        ({"targets": np.zeros(30, int)}, "targets but no inputs"),
-        ({"inputs": np.zeros((5, 8))}, "5 inputs to polish on are too few"),
-        ({"inputs": np.zeros((30, 7))}, "expected rows of 8 numbers"),
-        ({"inputs": np.full((30, 8), np.nan)}, "NaN"),
-        ({"inputs": np.zeros((30, 8)), "targets": np.arange(30) % 5}, "does not know the label 4"),
-        ({"inputs": np.zeros((30, 8)), "targets": np.zeros(29, int)}, "one row of"),
-        ({"like": [["x"] * 8]}, "the inputs to imitate"),
-        ({"input_range": (1, 0)}, "the range is 1 to 0, which is none"),
-        ({"input_range": (0, 1, 2)}, "no pair of numbers"),
-        ({"input_range": (np.zeros(5), 1)}, "each of the 8 inputs that site0 takes"),
-        ({"like": np.ones((3, 8))}, "all the same"),
-        ({"inputs": np.zeros((30, 8)), "targets": np.full(30, 0.5)}, "taken for a classifier"),
+        ({"targets": np.zeros(30, int)}, "targets but no data"),
+        ({"data": np.zeros((5, 8))}, "5 inputs to polish on are too few"),
+        ({"data": np.zeros((30, 7))}, "expected rows of 8 numbers"),
+        ({"data": np.full((30, 8), np.nan)}, "NaN"),
+        ({"data": np.zeros((30, 8)), "targets": np.arange(30) % 5}, "does not know the label 4"),
+        ({"data": np.zeros((30, 8)), "targets": np.zeros(29, int)}, "one row of"),
+        ({"data": np.zeros((30, 8)), "targets": np.full(30, 0.5)}, "taken for a classifier"),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, object], message: str) -> None:
-    networks = federation()
-    fusion = pfnm.fuse(networks, budget=1.0)
+    fusion = pfnm.fuse(federation(), budget=1.0)
     with pytest.raises(PFNMError, match=message):
-        pfnm.polish(fusion, networks, **options)  # type: ignore[arg-type]
+        fusion.polish(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_like": [["x"] * 8]}, "the inputs to imitate"),
+        ({"input_range": (1, 0)}, "the range is 1 to 0, which is none"),
+        ({"input_range": (0, 1, 2)}, "no pair of numbers"),
+        ({"input_range": (np.zeros(5), 1)}, "each of the 8 inputs that site0 takes"),
+        ({"input_like": np.ones((3, 8))}, "none of them varies"),
+    ],
+)
+def test_what_is_wrong_with_inputs_is_said(options: dict[str, object], message: str) -> None:
+    with pytest.raises(PFNMError, match=message):
+        pfnm.fuse(federation(), **options)  # type: ignore[arg-type]
 
 
 def test_the_rate_rises_and_falls_once() -> None:
@@ -163,13 +172,13 @@ def test_what_cannot_be_bettered_is_kept() -> None:
     network = random_network(0, (8, 12, 4))
     copies = [replace(network, name=name) for name in ("a", "b")]
     fusion = replace(pfnm.fuse(copies, budget=1.0), network=network)
-    polished = pfnm.polish(fusion, copies)
-    assert not polished.network.metadata["polish"]["kept"]
+    polished = fusion.polish()
+    assert not polished.record()["polish"]["kept"]
     np.testing.assert_array_equal(
         polished.network.tensors["layers.0.weight"], network.tensors["layers.0.weight"]
     )
-    hurried = pfnm.polish(pfnm.fuse(federation(), budget=1.0), federation(), seconds=0.0)
-    assert not hurried.network.metadata["polish"]["kept"]
+    hurried = pfnm.fuse(federation(), budget=1.0).polish(seconds=0.0)
+    assert not hurried.record()["polish"]["kept"]
 
 
 @pytest.mark.usefixtures("few_probes")
@@ -177,7 +186,7 @@ def test_what_cannot_be_bettered_is_kept() -> None:
 def test_values_and_sigmoids(output: str) -> None:
     networks = federation(output=output)
     fusion = pfnm.fuse(networks, budget=1.0)
-    polished = pfnm.polish(fusion, networks)
+    polished = fusion.polish()
     fresh = probe(comparable(networks), 2000, np.random.default_rng(77))
     assert agreement(polished.network, fresh) > agreement(fusion.network, fresh)
 
@@ -198,19 +207,10 @@ def test_sites_that_know_different_classes_and_no_biases() -> None:
         for j, own in enumerate(("abc", "bcd"))
     ]
     fusion = pfnm.fuse(networks, budget=1.0)
-    polished = pfnm.polish(fusion, networks)
+    polished = fusion.polish()
     assert polished.network.labels == ("a", "b", "c", "d")
-    before, after = (pfnm.check(f.network, networks, rng=5).agreement for f in (fusion, polished))
+    before, after = (pfnm.check(f.network, networks, seed=5).agreement for f in (fusion, polished))
     assert after > before + 0.02
-
-
-def test_networks_that_were_not_fused_do_not_teach() -> None:
-    networks = federation()
-    fusion = pfnm.fuse(networks, budget=1.0)
-    with pytest.raises(PFNMError, match="the fused network has relu, site0 tanh"):
-        pfnm.polish(fusion, federation(activation="tanh"))
-    with pytest.raises(PFNMError, match="made of site0, site1, site2, site3, not of"):
-        pfnm.polish(fusion, networks[::-1])
 
 
 @pytest.mark.usefixtures("few_probes")
@@ -223,7 +223,7 @@ def test_features_in_other_units_polish_as_well() -> None:
     shares = []
     for own, ends in ((networks, None), (scaled, (np.zeros(20), scale))):
         fusion = pfnm.fuse(own, budget=1.0, input_range=ends)
-        polished = pfnm.polish(fusion, own, input_range=ends)
+        polished = fusion.polish()
         assert polished.agreement is not None
         assert fusion.agreement is not None
         assert polished.agreement > fusion.agreement
@@ -233,10 +233,9 @@ def test_features_in_other_units_polish_as_well() -> None:
 
 @pytest.mark.usefixtures("few_probes")
 def test_the_range_a_fusion_was_made_with_is_kept() -> None:
-    networks = federation()
-    fusion = pfnm.fuse(networks, budget=1.0, input_range=(-3, 3))
-    record = pfnm.polish(fusion, networks).network.metadata["polish"]
-    assert record["input_range"] == [-3, 3]
+    fusion = pfnm.fuse(federation(), budget=1.0, input_range=(-3, 3)).polish()
+    assert str(fusion.sites.inputs.within) == "between -3 and 3"
+    assert fusion.record()["options"]["input_range"] == [-3, 3]
 
 
 @pytest.mark.usefixtures("few_probes")
@@ -246,7 +245,7 @@ def test_other_precisions(dtype: type) -> None:
         replace(n, tensors={name: t.astype(dtype) for name, t in n.tensors.items()})
         for n in federation()
     ]
-    polished = pfnm.polish(pfnm.fuse(networks, budget=1.0), networks)
+    polished = pfnm.fuse(networks, budget=1.0).polish()
     assert polished.network.dtype == dtype
 
 
@@ -258,7 +257,6 @@ def test_a_regression_learns_targets() -> None:
     inputs = np.random.default_rng(0).normal(size=(500, 8))
     targets = inputs[:, 0] - inputs[:, 1]
     fusion = pfnm.fuse(networks, budget=1.0)
-    options = {"inputs": inputs[:400], "targets": targets[:400], "probes": False}
-    polished = pfnm.polish(fusion, networks, **options)  # type: ignore[arg-type]
+    polished = fusion.polish(inputs[:400], targets[:400], probes=False)
     before, after = (evaluate(f.network, inputs[400:], targets[400:]) for f in (fusion, polished))
     assert after["mean_squared_error"] < before["mean_squared_error"] / 2

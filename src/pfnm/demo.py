@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from pfnm.api import fuse
+from pfnm.conversion import as_sites
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array, IntArray, Network
-from pfnm.evaluate import predict
 from pfnm.federated.baselines import ensemble, naive_average
 from pfnm.federated.partition import dirichlet
 from pfnm.formats import load, save
@@ -76,11 +76,11 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
     (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
     np.savez(folder / "test.npz", x=x[test], y=y[test])
     fusion = fuse(files, class_counts=counts, on_step=on_step)
-    save(fusion.network, folder / "global.safetensors", force=True)
+    fusion.save(folder / "global.safetensors", force=True)
 
     networks = [load(path) for path in files]
     mean = naive_average(networks)
-    probabilities, labels = ensemble(networks, x[test])
+    probabilities, labels = ensemble(as_sites(networks), x[test])
     voted = np.asarray(labels)[probabilities.argmax(axis=1)]
     local = [_accuracy(network, x[test], y[test]) for network in networks]
     rows = (
@@ -105,7 +105,7 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
 
 
 def _accuracy(network: Network, inputs: Array, labels: IntArray) -> float:
-    return float((predict(network, inputs) == labels).mean())
+    return float((network.predict(inputs) == labels).mean())
 
 
 def _command(folder: Path) -> str:

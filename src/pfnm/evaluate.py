@@ -11,8 +11,8 @@ from scipy.special import expit, log_expit, softmax
 
 from pfnm import measures
 from pfnm.core.errors import PFNMError, PFNMWarning
-from pfnm.core.mlp import forward
 from pfnm.core.network import OUTPUT, Array, IntArray, Label, Network, Tensor
+from pfnm.core.predicting import outputs_of
 from pfnm.core.probes import is_classifier
 from pfnm.core.targets import (
     are_classes,
@@ -28,20 +28,6 @@ from pfnm.core.targets import (
 from pfnm.measures import Measures
 
 OTHERS = f"for more measures than this, {measures.INSTALL}"
-
-
-def predict(network: Network, inputs: Array) -> NDArray[Any]:
-    """The label of each example; output numbers stand for labels where there are none.
-
-    One sigmoid output says 0 or 1.
-    """
-    values = _outputs(network, inputs)
-    if is_binary(network):
-        return (values[:, 0] > 0).astype(int)
-    labels = labels_of(network)
-    mixed = len({type(label) for label in labels}) > 1  # which numpy would turn into texts
-    chosen: NDArray[Any] = np.array(labels, dtype=object if mixed else None)[values.argmax(axis=1)]
-    return chosen
 
 
 def evaluate(
@@ -131,7 +117,7 @@ def _answers(network: Network, inputs: Array) -> tuple[IntArray, Array]:
     Sigmoids of classes that exclude each other are scaled to one, as scikit-learn does with
     one against the rest.
     """
-    values = _outputs(network, inputs).astype(float)
+    values = outputs_of(network, inputs).astype(float)
     if is_binary(network):
         return (values[:, 0] > 0).astype(np.intp), expit(np.column_stack([-values, values]))
     said = values.argmax(axis=1)
@@ -150,7 +136,7 @@ def _labels(
         )
     measured = measures.available(required=per_class)
     wanted = zeros_and_ones(network, targets)
-    values = _outputs(network, inputs)
+    values = outputs_of(network, inputs)
     right = (values > 0) == wanted
     result: Measures = {
         "exact_match": float(right.all(axis=1).mean()),
@@ -168,7 +154,7 @@ def _labels(
 
 def _regression(network: Network, inputs: Array, targets: NDArray[Any]) -> Measures:
     wanted = values_of(network, targets)
-    values = _outputs(network, inputs)
+    values = outputs_of(network, inputs)
     squared = ((values - wanted) ** 2).sum(axis=0)
     spread = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
     varies = np.ptp(wanted, axis=0) > 0
@@ -207,13 +193,3 @@ def wanted_outputs(network: Network, inputs: Tensor, targets: NDArray[Any]) -> T
         return zeros_and_ones(network, targets).astype(np.float32)
     refuse_unclear(network, targets)
     return values_of(network, targets).astype(np.float32)
-
-
-def _outputs(network: Network, inputs: Array) -> Tensor:
-    with np.errstate(all="ignore"):
-        values = forward(network, inputs)
-    if not np.isfinite(values).all():
-        raise PFNMError(
-            f"{network.name} makes infinite outputs of these inputs; scale them as for its training"
-        )
-    return values

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pfnm.api import Ends, fuse, input_range_of
-from pfnm.core.fusion import Fusion
-from pfnm.core.network import Array, Network
-from pfnm.core.probes import CHECK_PROBES, InputRange, probe, site_agreements
-from pfnm.core.sites import Sites, comparable
+from pfnm.api import fuse_sites, prior_of
+from pfnm.core.network import Array
+from pfnm.core.prior import Prior
+from pfnm.core.probes import CHECK_PROBES, probe, site_agreements
+from pfnm.core.sites import Sites
 from pfnm.core.targets import classes_of, one_column
 from pfnm.evaluate import accuracy
 from pfnm.federated.baselines import ensemble
@@ -38,44 +38,32 @@ class Point:
 
 
 def frontier(
-    networks: Sequence[Network],
+    sites: Sites,
     *,
     budgets: Sequence[float | int | None] = BUDGETS,
-    class_counts: Any = None,
-    site_weights: Any = None,
     examples: tuple[Array, NDArray[Any]] | None = None,
-    input_range: Ends | None = None,
     polished: bool = False,
+    seed: int = 0,
     on_step: Callable[[], None] | None = None,
-    **options: Any,
 ) -> list[Point]:
     """Fusions at several budgets, and beside them the best single site and the ensemble of all.
-
-    Class counts and site weights count for the ensemble as they do for the fusions.
 
     examples: inputs and labels to measure accuracy on; without them only agreement is told.
     polished: whether each fusion is polished too, a point of its own.
     """
-    known = {"class_counts": class_counts, "site_weights": site_weights}
-    ranged = {**known, "input_range": input_range}
     fusions = {
-        _named(b): fuse(networks, budget=b, on_step=on_step, **ranged, **options) for b in budgets
+        _named(budget): fuse_sites(
+            sites, budget=budget, rng=np.random.default_rng(seed), on_step=on_step
+        )
+        for budget in budgets
     }
     if polished:
-        from pfnm.polishing import polish
-
-        rng = options.get("rng")
         for name, fusion in list(fusions.items()):
-            fusions[name + POLISHED] = polish(
-                fusion,
-                networks,
-                rng=rng,
+            fusions[name + POLISHED] = fusion.polished(
+                np.random.default_rng(seed),
                 on_epoch=None if on_step is None else lambda done, share: on_step(),
-                **ranged,
             )
-    within = input_range_of(input_range, networks)
-    sites = comparable(networks, **known)
-    points = [_best_site(sites, within, examples)]
+    points = [_best_site(sites, examples)]
     for name, fusion in fusions.items():
         network = fusion.network
         points.append(
@@ -90,12 +78,12 @@ def frontier(
     whole = None
     if examples is not None:
         inputs, targets = examples
-        values, _ = ensemble(networks, inputs, **known)
+        values, _ = ensemble(sites, sites.rows(inputs))
         wanted = classes_of(sites.networks[0], one_column(inputs, targets)).places
         said = values.argmax(axis=1) if values.shape[1] > 1 else values[:, 0] > HALF
         whole = float((said == wanted).mean())
-    total = sum(network.parameters for network in networks)
-    return [*points, Point(f"ensemble of {len(networks)}", "", total, None, whole)]
+    total = sum(network.parameters for network in sites.networks)
+    return [*points, Point(f"ensemble of {len(sites.networks)}", "", total, None, whole)]
 
 
 def _named(budget: float | int | None) -> str:
@@ -104,13 +92,13 @@ def _named(budget: float | int | None) -> str:
     return f"{budget} units" if isinstance(budget, int) else f"{budget:g}x"
 
 
-def _best_site(
-    sites: Sites, within: InputRange, examples: tuple[Array, NDArray[Any]] | None
-) -> Point:
-    rng = np.random.default_rng(0)
-    probing = probe(sites, CHECK_PROBES, rng, with_noise=True, within=within)
+def _best_site(sites: Sites, examples: tuple[Array, NDArray[Any]] | None) -> Point:
+    probing = probe(sites, CHECK_PROBES, np.random.default_rng(0), to_judge=True)
     shares = [max(0.0, share) for share in site_agreements(sites, probing)]
-    values = shares if examples is None else [accuracy(n, *examples) for n in sites.networks]
+    values = shares
+    if examples is not None:
+        inputs, targets = examples
+        values = [accuracy(n, sites.rows(inputs), targets) for n in sites.networks]
     best = int(np.argmax(values))
     network = sites.networks[best]
     return Point(
@@ -122,30 +110,49 @@ def _best_site(
     )
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """What was chosen on labelled data, and the accuracy it has there."""
+
+    spread: float
+    mass: float
+    budget: float | int | None
+    accuracy: float
+
+
 def calibrate(
-    networks: Sequence[Network],
+    sites: Sites,
     inputs: Array,
     targets: NDArray[Any],
     *,
-    class_counts: Any = None,
     budgets: Sequence[float | int | None] = BUDGETS,
+    method: str = "joint",
+    rules: str | None = None,
+    seed: int = 0,
     on_step: Callable[[], None] | None = None,
-    **options: Any,
-) -> Fusion:
-    """The fusion whose spread, mass and budget do best on labelled data.
+) -> Calibration:
+    """The spread, mass and budget that do best on labelled data.
 
     One after the other: the spread and the mass at the default budget, then the smallest budget
     that does about as well as the best.
     """
 
-    def tried(**chosen: Any) -> tuple[float, Fusion]:
-        fusion = fuse(networks, class_counts=class_counts, on_step=on_step, **options, **chosen)
-        return accuracy(fusion.network, inputs, targets), fusion
+    def tried(spread: float, mass: float, budget: Any = "default") -> tuple[float, int]:
+        network = fuse_sites(
+            sites,
+            prior=prior_of(sites, None, spread, mass, rules),
+            method=method,
+            budget=budget,
+            rng=np.random.default_rng(seed),
+            on_step=on_step,
+        ).network
+        return accuracy(network, inputs, targets), network.parameters
 
-    spread = max(SPREADS, key=lambda value: tried(spread=value)[0])
-    mass = max(MASSES, key=lambda value: tried(spread=spread, mass=value)[0])
-    results = [tried(spread=spread, mass=mass, budget=budget) for budget in budgets]
-    best = max(score for score, _ in results)
+    spread = max(SPREADS, key=lambda value: tried(value, Prior.mass)[0])
+    mass = max(MASSES, key=lambda value: tried(spread, value)[0])
+    results = {budget: tried(spread, mass, budget) for budget in budgets}
+    best = max(score for score, _ in results.values())
     error = NEAR * np.sqrt(best * (1 - best) / len(targets))
-    near = [fusion for score, fusion in results if score >= best - error]
-    return min(near, key=lambda fusion: fusion.network.parameters)
+    near = [budget for budget, (score, _) in results.items() if score >= best - error]
+    budget = min(near, key=lambda budget: results[budget][1])
+    return Calibration(spread, mass, budget, results[budget][0])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfnm.core.inputs import InputRange
 from pfnm.core.mlp import LEAKY_SLOPE, layers
 from pfnm.core.network import IntArray, Network, Tensor
-from pfnm.core.probes import InputRange, is_classifier
+from pfnm.core.probes import is_classifier
 from pfnm.core.sites import Sites
 
 if TYPE_CHECKING:
@@ -40,17 +41,15 @@ class Lessons:
     places: IntArray
 
 
-def seeking_probes(
-    sites: Sites, starts: Tensor, rng: np.random.Generator, within: InputRange
-) -> Tensor:
+def seeking_probes(sites: Sites, starts: Tensor, rng: np.random.Generator) -> Tensor:
     """Inputs that the sites' ensemble takes more and more for a random class."""
     blocks = range(0, len(starts), SEEKING_BLOCK)
     return np.concatenate(
-        [_climbed(sites, starts[first : first + SEEKING_BLOCK], rng, within) for first in blocks]
+        [_climbed(sites, starts[first : first + SEEKING_BLOCK], rng) for first in blocks]
     )
 
 
-def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator, within: InputRange) -> Tensor:
+def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator) -> Tensor:
     import torch
 
     shares = torch.from_numpy(sites.class_shares.astype(np.float32))
@@ -58,7 +57,7 @@ def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator, within: Inpu
     wanted = torch.from_numpy(rng.integers(shares.shape[1], size=(len(start), 1)))
     stacks = [_tensors(network) for network in sites.networks]
     activation = _activation(sites.networks[0])
-    low, high = (torch.tensor(end, dtype=torch.float32) for end in (within.low, within.high))
+    low, high = map(torch.tensor, sites.inputs.within.ends)
     x = torch.from_numpy(start.copy())
     for _ in range(rng.integers(*SEEKING_STEPS)):
         x.requires_grad_()

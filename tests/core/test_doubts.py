@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from pfnm.core.doubts import Doubt, class_doubts, estimated_shares, order_gains, unevenness
+from pfnm.core.inputs import InputRange, Units
 from pfnm.core.mlp import mlp
 from pfnm.core.network import Array, Network
-from pfnm.core.probes import InputRange, probe
-from pfnm.core.sites import comparable
+from pfnm.core.probes import probe
+from pfnm.core.sites import Sites, comparable
 
 INPUTS, CLASSES = 20, 5
 SPREAD = 0.4  # of the examples around their class's centre
@@ -25,8 +26,12 @@ QUICK = settings(max_examples=40, deadline=None)
 
 
 def doubts(networks: list[Network]) -> list[Doubt]:
-    sites = comparable(networks)
-    return class_doubts(sites, probe(sites, 1000, np.random.default_rng(0), within=WITHIN))
+    sites = known_sites(networks)
+    return class_doubts(sites, probe(sites, 1000, np.random.default_rng(0)))
+
+
+def known_sites(networks: list[Network]) -> Sites:
+    return replace(comparable(networks), inputs=Units(WITHIN))
 
 
 @cache
@@ -162,8 +167,8 @@ def test_the_same_order_everywhere_is_none_to_doubt() -> None:
 
 def test_estimated_shares_follow_the_true_ones() -> None:
     counts = np.array([np.roll((150, 100, 40, 5, 2), j) for j in range(4)])
-    sites = comparable([trained(j, tuple(own.tolist())) for j, own in enumerate(counts)])
-    shares = estimated_shares(sites, probe(sites, 1000, np.random.default_rng(0), within=WITHIN))
+    sites = known_sites([trained(j, tuple(own.tolist())) for j, own in enumerate(counts)])
+    shares = estimated_shares(sites, probe(sites, 1000, np.random.default_rng(0)))
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     assert np.corrcoef(np.log(shares).ravel(), np.log(counts).ravel())[0, 1] > 0.8
 

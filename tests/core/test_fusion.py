@@ -10,13 +10,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from pfnm.core.atoms import group_atoms, observed_mean, posterior_mean
+from pfnm.core.atoms import group_atoms, observed_mean, part_of, posterior_mean
 from pfnm.core.errors import PFNMError
-from pfnm.core.fusion import Fusion, fuse_topdown
 from pfnm.core.mlp import forward, layers, mlp
 from pfnm.core.network import OUTPUT, Axis, Network, UnitGraph
 from pfnm.core.prior import Prior
 from pfnm.core.sites import comparable
+from pfnm.core.solution import Solution
+from pfnm.core.topdown import fuse_topdown
 
 QUICK = settings(max_examples=40, deadline=None)
 
@@ -27,7 +28,7 @@ def fuse_networks(
     class_counts: ArrayLike | None = None,
     site_weights: ArrayLike | None = None,
     prior: Prior | None = None,
-) -> Fusion:
+) -> Solution:
     """The paper's fusion with its defaults."""
     sites = comparable(networks, class_counts, site_weights)
     return fuse_topdown(sites, prior=prior or Prior(), rng=np.random.default_rng(0))
@@ -102,7 +103,9 @@ def test_copies_of_one_network_fuse_to_it(seed: int, depth: int, sites: int, bia
         forward(fusion.network, inputs), forward(network, inputs), rtol=1e-6, atol=1e-6
     )
     for j, copy in enumerate(copies):
-        part = fusion.site_part(j)
+        part = part_of(
+            fusion.network, {group: units[j] for group, units in fusion.assignments.items()}
+        )
         for name, tensor in copy.tensors.items():
             np.testing.assert_allclose(part.tensors[name], tensor, rtol=1e-6, atol=1e-6)
 

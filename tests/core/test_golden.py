@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from replay import Replay
 
-from pfnm.core.fusion import fuse_topdown
 from pfnm.core.mlp import forward, layers, mlp
 from pfnm.core.network import Network
 from pfnm.core.prior import Prior
 from pfnm.core.sites import comparable
+from pfnm.core.topdown import fuse_topdown
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-10

@@ -15,13 +15,14 @@ import pfnm
 from pfnm.core.atoms import group_atoms, observed_mean, part_of, with_tensors
 from pfnm.core.budget import limits_by_parameters, parameters, width_limits
 from pfnm.core.errors import PFNMError
+from pfnm.core.inputs import Units
 from pfnm.core.joint import centred, contributions, fuse_joint, joint_states
 from pfnm.core.matching import match
 from pfnm.core.mlp import forward, layers
 from pfnm.core.network import IntArray, Network
 from pfnm.core.prior import Prior
-from pfnm.core.probes import agreement, atom_probes, probe
-from pfnm.core.refit import TINY, refit, refit_targets, repair_norms, wanted_values
+from pfnm.core.probes import agreement, probe
+from pfnm.core.refit import TINY, first_values, refit, refit_targets, repair_norms, wanted_values
 from pfnm.core.sites import comparable
 
 QUICK = settings(
@@ -198,7 +199,7 @@ def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
     assert np.linalg.norm(layers(repaired)[0].weight[:, 0]) == pytest.approx(np.mean(members))
     probing = probe(sites, 400, rng)
     targets = refit_targets(sites, assignments, probing)
-    fitted = with_tensors(sites, refit(repaired, targets, probing, 0.01))
+    fitted = with_tensors(sites, refit(repaired, targets, first_values(repaired, probing), 0.01))
 
     def error(network: Network) -> float:
         wanted = np.mean([log_softmax(r[-1], axis=0) for r in probing.responses], axis=0)
@@ -211,7 +212,7 @@ def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
 def test_probes_fill_the_input_range_and_a_site_agrees_with_itself() -> None:
     networks = [random_network(j, (20, 9, 4)) for j in range(2)]
     rng = np.random.default_rng(1)
-    probes = atom_probes(networks, 30, rng)
+    probes = Units().make(networks, 30, rng)
     assert probes.min() >= 0
     assert probes.max() == 1
     sites = comparable([networks[0], networks[0]])
@@ -297,7 +298,9 @@ def test_a_constant_added_to_all_outputs_of_a_site_changes_no_prediction(
         probing = probe(sites, 300, np.random.default_rng(0))
         mean = observed_mean(sites, assignments)
         targets = refit_targets(sites, assignments, probing)
-        return forward(with_tensors(sites, refit(mean, targets, probing, TINY)), inputs)
+        return forward(
+            with_tensors(sites, refit(mean, targets, first_values(mean, probing), TINY)), inputs
+        )
 
     np.testing.assert_allclose(answers(20.0), answers(0.0), rtol=1e-3, atol=1e-3)
 

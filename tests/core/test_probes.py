@@ -9,19 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pfnm
+from pfnm.api import fuse_sites
 from pfnm.core.errors import PFNMError
+from pfnm.core.inputs import InputRange, Units
 from pfnm.core.mlp import forward
 from pfnm.core.network import Network
-from pfnm.core.probes import (
-    InputRange,
-    Probing,
-    agreement,
-    alike,
-    atom_probes,
-    probe,
-    said_together,
-    sure_agreement,
-)
+from pfnm.core.probes import Probing, agreement, alike, probe, said_together, sure_agreement
 from pfnm.core.sites import comparable
 
 
@@ -40,7 +33,7 @@ def test_ranges_by_hand() -> None:
 def test_probes_stay_in_the_range_and_reach_it(low: float, width: float, seed: int) -> None:
     networks = [random_network(j, (5, 4, 3)) for j in range(2)]
     within = InputRange(low, low + width)
-    probes = atom_probes(networks, 50, np.random.default_rng(seed), within)
+    probes = Units(within).make(networks, 50, np.random.default_rng(seed))
     slack = 1e-4 * (abs(low) + width)
     assert probes.min() >= low - slack
     assert probes.max() <= low + width + slack
@@ -54,7 +47,7 @@ def test_what_is_no_range(ends: tuple[float, float]) -> None:
 
 
 def test_with_few_inputs_probes_lie_between_the_ends_too() -> None:
-    probes = atom_probes([random_network(0, (1, 4, 3))], 200, np.random.default_rng(0))
+    probes = Units().make([random_network(0, (1, 4, 3))], 200, np.random.default_rng(0))
     assert len(np.unique(probes)) > 50
 
 
@@ -75,7 +68,12 @@ def test_a_feature_in_other_units_changes_nothing() -> None:
     assert scaled[0].tensors["layers.0.weight"].shape == (9, 20)
     ranges = InputRange(), InputRange(np.zeros(20), scale)
     plain, large = (
-        probe(comparable(own), 100, np.random.default_rng(0), with_noise=True, within=within)
+        probe(
+            replace(comparable(own), inputs=Units(within)),
+            100,
+            np.random.default_rng(0),
+            to_judge=True,
+        )
         for own, within in zip((networks, scaled), ranges, strict=True)
     )
     np.testing.assert_allclose(large.inputs / scale, plain.inputs, atol=1e-5)
@@ -140,7 +138,9 @@ def test_a_top_down_fusion_is_measured_too() -> None:
     networks = [random_network(j, (6, 9, 4)) for j in range(3)]
     fusion = pfnm.fuse(networks, method="topdown")
     assert fusion.agreement is not None
-    assert fusion.network.metadata["agreement"] == fusion.agreement
+    assert fusion.record()["agreement"] == fusion.agreement
     again = pfnm.check(fusion.network, networks).agreement
     assert fusion.agreement == pytest.approx(again, abs=0.05)
-    assert pfnm.fuse(networks, method="topdown", checked=False).agreement is None
+    rng = np.random.default_rng(0)
+    quick = fuse_sites(comparable(networks), method="topdown", measured=False, rng=rng)
+    assert quick.agreement is None

@@ -160,7 +160,7 @@ def test_divergence_leaves_a_site_out_by_itself(tmp_path: Path) -> None:
     assert last["accuracy"] is None
     with pytest.raises(PFNMError, match="no site could be trained"):
         simulate(replace(SMALL, learning_rate=1e30), tmp_path / "none")
-    with pytest.raises(PFNMError, match="a budget of 5 is below the widest site"):
+    with pytest.raises(PFNMError, match="a budget of 5 units, a whole number"):
         simulate(replace(SMALL, budget=5), tmp_path / "narrow")
     assert not (tmp_path / "narrow").exists()
 

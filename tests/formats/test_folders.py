@@ -91,7 +91,7 @@ def test_nothing_found_is_an_error(sites: Path) -> None:
 @pytest.mark.parametrize("extension", [".pt", ".npz", ".safetensors", ".onnx"])
 def test_a_result_among_its_sites_is_named(sites: Path, extension: str) -> None:
     result = sites / f"global{extension}"
-    save(fuse([network(0), network(1)]).network, result)
+    fuse([network(0), network(1)]).save(result)
     for given in (sites, sites / "*"):
         with pytest.raises(PFNMError, match=rf"global\{extension}: the result of a fusion"):
             expanded([given])
@@ -101,7 +101,7 @@ def test_a_result_among_its_sites_is_named(sites: Path, extension: str) -> None:
 
 def test_a_folder_of_results_can_be_fused_on(tmp_path: Path) -> None:
     for region in range(2):
-        save(fuse([network(region), network(region + 5)]).network, tmp_path / f"{region}.npz")
+        fuse([network(region), network(region + 5)]).save(tmp_path / f"{region}.npz")
     assert expanded([tmp_path]) == [tmp_path / "0.npz", tmp_path / "1.npz"]
 
 

@@ -40,7 +40,7 @@ def test_fuse_gives_the_same_kind_back(kind: str) -> None:
     fusion = pfnm.fuse(states, activation="tanh", labels=[["a", "b", "c"], ["a", "b", "c"]])
     assert fusion.network.labels == ("a", "b", "c")
     assert fusion.network.activation == "tanh"
-    assert [site["name"] for site in fusion.network.metadata["sites"]] == ["site0", "site1"]
+    assert [site["name"] for site in fusion.record()["sites"]] == ["site0", "site1"]
     model = fusion.model
     assert list(model) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     if kind == "numpy":

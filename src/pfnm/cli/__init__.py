@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from pfnm import threads
 
 from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
-from pfnm.core.errors import PFNMError
+from pfnm.core.errors import PFNMError, PFNMWarning
 
 FAILED = 1
 BAD_INPUT = 2
@@ -30,6 +31,7 @@ def _terminate(signal_number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Run the command line: bad input is one line and exit status 2."""
     signal.signal(signal.SIGTERM, _terminate)
+    warnings.simplefilter("ignore", PFNMWarning)  # the commands tell them, in a line each
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that are no proper text
     # click's class, wherever this version of typer keeps it

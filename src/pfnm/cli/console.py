@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -20,10 +21,29 @@ from rich.progress import (
 UNWRAPPED = 100_000  # characters: what a pipe reads is not wrapped
 
 app = typer.Typer(
-    help="Networks trained apart, on data that cannot be pooled, become one compact network.",
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pfnm {version('pfnm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version, and stop."
+        ),
+    ] = False,
+) -> None:
+    """Networks trained apart, on data that cannot be pooled, become one compact network."""
+
+
 # Names and labels are printed as they are: brackets in them are no markup, colons no emoji.
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 out = Console(highlight=False, markup=False, emoji=False)
@@ -32,6 +52,11 @@ if not out.is_terminal:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+
+
+def warn(text: str) -> None:
+    """A warning, in one line on standard error."""
+    errors.print(f"pfnm: warning: {text}")
 
 
 def bar(*, hidden: bool) -> Progress:

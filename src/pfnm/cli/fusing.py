@@ -3,243 +3,334 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import pfnm
-from pfnm import api
-from pfnm.cli.console import JsonOption, SeedOption, app, epochs, errors, out, progress
+from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, progress, warn
 from pfnm.cli.options import (
+    RESULT,
     ActivationOption,
     CountsOption,
     FilesArgument,
+    HeadOption,
     InputLikeOption,
     InputRangeOption,
+    InputsOption,
+    LabelOption,
     SiteLabelsOption,
     SiteWeightsOption,
-    parsed_budget,
-    parsed_range,
-    read_site_labels,
-    read_weights,
+    ThreadsOption,
+    gathered,
 )
+from pfnm.conversion import with_inputs
+from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
 from pfnm.core.prior import RULES
 from pfnm.report.text import (
+    assumed_lines,
     frontier_table,
     fusion_summary,
     fusion_table,
-    fusion_verdict,
+    likeness_told,
     polish_told,
-    verdict,
 )
+from pfnm.threads import limited
+from pfnm.verdicts import verdict
+
+PRIOR, POLISH = "The prior", "Polish, and choosing on data"
 
 
-@app.command()
+@app.command(
+    epilog="Example: pfnm fuse sites/ -o global.pt --class-counts counts.json --polish",
+)
 def fuse(
     files: FilesArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the result goes.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the result goes.", rich_help_panel=RESULT)
+    ],
     class_counts: CountsOption = None,
     site_weights: SiteWeightsOption = None,
     labels: SiteLabelsOption = None,
     activation: ActivationOption = None,
+    head: HeadOption = None,
+    inputs: InputsOption = None,
+    input_range: InputRangeOption = None,
+    input_like: InputLikeOption = None,
     method: Annotated[
-        str, typer.Option(help="joint (all layers together) or topdown (the paper's).")
+        str,
+        typer.Option(
+            help="joint (all layers together) or topdown (the paper's).", rich_help_panel=RESULT
+        ),
     ] = "joint",
     budget: Annotated[
         str | None,
         typer.Option(
             help="How wide a layer may become: a factor of the widest site's (1.5, 2x), a number "
-            "of units (300), or none. Default: 2x; none for topdown."
+            "of units (300), or none. Default: 2x; none for topdown.",
+            rich_help_panel=RESULT,
         ),
     ] = None,
     max_params: Annotated[
-        int | None, typer.Option(min=1, help="At most so many parameters, instead of a budget.")
-    ] = None,
-    rules: Annotated[
-        str, typer.Option(help=f"Whose scores and precisions: {', '.join(RULES)}.")
-    ] = pfnm.Prior.rules,
-    site_variance: Annotated[
-        float | None,
-        typer.Option(help="Variance of a site's weights about the global ones (default: fitted)."),
-    ] = None,
-    prior_variance: Annotated[
-        float | None, typer.Option(help="Prior variance of global weights (default: fitted).")
-    ] = None,
-    mass: Annotated[
-        float, typer.Option(help="How readily new global units appear.")
-    ] = pfnm.Prior.mass,
-    prior_mean: Annotated[
-        float, typer.Option(help="Prior mean of global weights; with given variances only.")
-    ] = pfnm.Prior.prior_mean,
-    sweeps: Annotated[
         int | None,
-        typer.Option(min=0, help="Exactly so many sweeps, for topdown (else until settled)."),
+        typer.Option(
+            min=1, help="At most so many parameters, instead of a budget.", rich_help_panel=RESULT
+        ),
     ] = None,
-    calibrate: Annotated[
-        Path | None,
-        typer.Option(help="Choose variances, mass and budget on labelled data (.npz, x and y)."),
-    ] = None,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing output.", rich_help_panel=RESULT)
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing.", rich_help_panel=RESULT)
+    ] = False,
     polish: Annotated[
         bool,
-        typer.Option("--polish", help="Let the sites' networks teach the fused one; no data."),
+        typer.Option(
+            "--polish",
+            help="Let the sites' networks teach the fused one; no data.",
+            rich_help_panel=POLISH,
+        ),
     ] = False,
     polish_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Be done with polishing after so many seconds.")
+        float | None,
+        typer.Option(
+            min=0, help="Be done with polishing after so many seconds.", rich_help_panel=POLISH
+        ),
     ] = None,
     polish_data: Annotated[
         Path | None,
         typer.Option(
-            help="Polish on real inputs too (.npz, x): the sites say what they are, or their "
-            "labels do (y)."
+            help="Polish on real inputs too (.csv, .parquet, .npz): the sites say what they are, "
+            "or their labels do.",
+            rich_help_panel=POLISH,
         ),
     ] = None,
     probes: Annotated[
-        bool, typer.Option(help="Whether to polish on inputs made from the networks, beside data.")
+        bool,
+        typer.Option(
+            help="Whether to polish on made-up inputs, beside data.", rich_help_panel=POLISH
+        ),
     ] = True,
-    input_range: InputRangeOption = None,
-    input_like: InputLikeOption = None,
-    seed: SeedOption = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
-    as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Choose variances, mass and budget on labelled data (.csv, .parquet, .npz).",
+            rich_help_panel=POLISH,
+        ),
+    ] = None,
+    label: LabelOption = None,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Whose scores and precisions: {', '.join(RULES)} (default: recommended).",
+            rich_help_panel=PRIOR,
+        ),
+    ] = None,
+    site_variance: Annotated[
+        float | None,
+        typer.Option(
+            help="Variance of a site's weights about the global ones (default: fitted).",
+            rich_help_panel=PRIOR,
+        ),
+    ] = None,
+    prior_variance: Annotated[
+        float | None,
+        typer.Option(
+            help="Prior variance of global weights (default: fitted).", rich_help_panel=PRIOR
+        ),
+    ] = None,
+    mass: Annotated[
+        float | None,
+        typer.Option(
+            help="How readily new global units appear (default: 1).", rich_help_panel=PRIOR
+        ),
+    ] = None,
+    prior_mean: Annotated[
+        float | None,
+        typer.Option(
+            help="Prior mean of global weights; with given variances only.", rich_help_panel=PRIOR
+        ),
+    ] = None,
+    sweeps: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Exactly so many sweeps, for topdown (else until settled).",
+            rich_help_panel=PRIOR,
+        ),
+    ] = None,
 ) -> None:
     """Fuse trained networks from files into one network. No data, no retraining."""
-    from pfnm import frontier
-    from pfnm.formats import check_target, save
+    from pfnm.formats import check_target
     from pfnm.formats.data import read_examples, read_inputs
 
     check_target(output, force=force)
-    for option, given in (
-        ("--polish-seconds", polish_seconds is not None),
-        ("--polish-data", polish_data is not None),
-        ("--no-probes", not probes),
-    ):
-        if given and not polish:
-            raise PFNMError(f"{option} belongs to --polish; give that too, or leave it out")
+    chosen_by_hand = {
+        "--site-variance": site_variance,
+        "--prior-variance": prior_variance,
+        "--mass": mass,
+        "--prior-mean": prior_mean,
+        "--budget": budget,
+        "--max-params": max_params,
+        "--sweeps": sweeps,
+    }
+    refuse_ignored(
+        chosen_by_hand, calibrate, polish, {
+            "--polish-seconds": polish_seconds is not None,
+            "--polish-data": polish_data is not None,
+            "--no-probes": not probes,
+        },
+    )  # fmt: skip
     if not probes and polish_data is None:
         raise PFNMError("--no-probes needs --polish-data to polish on")
-    real = (None, None) if polish_data is None else read_inputs(polish_data)
-    like = None if input_like is None else read_inputs(input_like)[0]
-    own_labels = read_site_labels(labels, files)
-    networks = api.as_networks(files, labels=own_labels, activation=activation)
+    if label is not None and polish_data is None and calibrate is None:
+        raise PFNMError("--label names a column of --polish-data or --calibrate; give one of them")
+    sites = gathered(
+        files, class_counts, site_weights, labels, activation, head, inputs, input_range, input_like
+    )
+    features = sites.networks[0].features
+    real: tuple[Any, Any] = (None, None)
+    if polish_data is not None:
+        real = read_inputs(polish_data, label=label, features=features)
     if polish:
         from pfnm.polishing import check_ready
 
-        check_ready(networks, real[0], like)
-    options: dict[str, Any] = {
-        "method": method,
-        "site_weights": read_weights(site_weights, files),
-        "activation": activation,
-        "rules": rules,
-        "input_range": parsed_range(input_range, real[0] if like is None else like),
-        "rng": seed,
+        check_ready(sites, real[0])
+        if real[0] is not None and not sites.told:
+            sites = with_inputs(sites, input_range=(real[0].min(axis=0), real[0].max(axis=0)))
+    prior = given_prior(site_variance, prior_variance, mass, prior_mean, rules)
+    settings: dict[str, Any] = {
+        "prior": prior,
+        "mass": mass if prior is None else None,
+        "rules": rules if prior is None else None,
+        "budget": "default" if budget is None else parsed_budget(budget),
     }
+    calibration = None
     if calibrate is not None:
-        if (site_variance, prior_variance, budget, max_params, sweeps) != (None,) * 5:
-            raise PFNMError("--calibrate chooses variances and budget itself; leave them out")
-        inputs, targets = read_examples(calibrate)
-        with progress("calibrating", hidden=quiet or as_json) as advance:
-            fusion = frontier.calibrate(
-                networks, inputs, targets, class_counts=class_counts, on_step=advance, **options
-            )
-    else:
-        with progress("fusing", hidden=quiet or as_json) as advance:
-            fusion = pfnm.fuse(
-                networks,
-                class_counts=class_counts,
-                labels=own_labels,
-                prior=given_prior(site_variance, prior_variance, mass, prior_mean, rules),
-                mass=mass,
-                budget="default" if budget is None else parsed_budget(budget),
-                max_params=max_params,
-                sweeps=sweeps,
-                on_step=advance,
-                **options,
-            )
-    if polish:
-        from pfnm import teaching
-        from pfnm.polishing import polish as polished
+        from pfnm.frontier import calibrate as calibrated
 
-        what = "agreement" if real[1] is None else "rightness on held-out labels"
-        with epochs(f"polishing, {what}", teaching.EPOCHS, hidden=quiet or as_json) as advance:
-            fusion = polished(
-                fusion,
-                networks,
-                class_counts=class_counts,
-                site_weights=options["site_weights"],
-                inputs=real[0],
-                targets=real[1],
-                probes=probes,
-                like=like,
-                input_range=options["input_range"],
-                rng=seed,
-                seconds=polish_seconds,
-                on_epoch=advance,
+        examples = read_examples(calibrate, label=label, features=features)
+        with limited(threads), progress("calibrating", hidden=quiet or as_json) as advance:
+            calibration = calibrated(
+                sites, *examples, method=method, rules=rules, seed=seed, on_step=advance
             )
-    save(fusion.network, output, force=force)
-    if as_json:
-        print(json.dumps(fusion_summary(fusion, str(output)), indent=2))
-    elif not quiet:
-        out.print(fusion_table(fusion))
-        local = len(fusion.sites)
-        unsettled = method == "topdown" and not fusion.settled
-        out.print(
-            f"{output}: {fusion.network.parameters:,} parameters from {local} networks"
-            + ("" if fusion.agreement is None else f", agreement {fusion.agreement:.0%}")
-            + (" (stopped before the matching settled)" if unsettled else "")
+        settings |= {
+            "spread": calibration.spread,
+            "mass": calibration.mass,
+            "budget": calibration.budget,
+        }
+    with limited(threads), progress("fusing", hidden=quiet or as_json) as advance:
+        fusion = pfnm.fuse(
+            sites,
+            method=method,
+            max_params=max_params,
+            sweeps=sweeps,
+            seed=seed,
+            on_step=advance,
+            **settings,
         )
-        if polish:
-            out.print(polish_told(fusion))
-        warning = fusion_verdict(fusion)
-        if warning is not None:
-            errors.print(f"pfnm: {warning}")
+    if polish:
+        from pfnm.teaching import EPOCHS
+
+        what = "likeness" if real[1] is None else "rightness on held-out labels"
+        shown = epochs(f"polishing, {what}", EPOCHS, hidden=quiet or as_json)
+        with limited(threads), shown as on_epoch:
+            fusion = fusion.polish(
+                *real, probes=probes, seconds=polish_seconds, seed=seed, on_epoch=on_epoch
+            )
+    fusion.save(output, force=force)
+    if as_json:
+        summary = fusion_summary(fusion, str(output))
+        chosen = None if calibration is None else asdict(calibration)
+        print(json.dumps({**summary, "calibration": chosen}, indent=2))
+    elif not quiet:
+        show(fusion, output, calibration)
 
 
-@app.command()
+def show(fusion: pfnm.Fusion, output: Path, calibration: Any) -> None:
+    """Print what came of a fusion: widths, size, likeness, what was assumed; then warn."""
+    out.print(fusion_table(fusion))
+    unsettled = fusion.options["method"] == "topdown" and not fusion.settled
+    out.print(
+        f"{output}: {fusion.network.parameters:,} parameters from {len(fusion.sites.names)} "
+        "networks" + (" (stopped before the matching settled)" if unsettled else "")
+    )
+    if fusion.agreement is not None:
+        out.print(likeness_told(fusion.agreement, fusion.site_agreement))
+    if fusion.polish_record is not None:
+        out.print(polish_told(fusion))
+    if calibration is not None:
+        width = "no limit" if calibration.budget is None else f"budget {calibration.budget:g}x"
+        out.print(
+            f"calibrated: spread {calibration.spread:g}, mass {calibration.mass:g}, {width} "
+            f"(accuracy {calibration.accuracy:.1%} on the data it was chosen on)"
+        )
+    for line in assumed_lines(fusion):
+        out.print(line)
+    for text in fusion.warnings:
+        warn(text)
+
+
+def refuse_ignored(
+    chosen_by_hand: dict[str, Any], calibrate: Path | None, polish: bool, of_polish: dict[str, bool]
+) -> None:
+    """An error for an option that would be ignored."""
+    for option, told in of_polish.items():
+        if told and not polish:
+            raise PFNMError(f"{option} belongs to --polish; give that too, or leave it out")
+    for option, value in chosen_by_hand.items():
+        if value is not None and calibrate is not None:
+            raise PFNMError(
+                f"--calibrate chooses variances, mass and budget itself; leave {option} out"
+            )
+
+
+@app.command(epilog="Example: pfnm check global.pt site_a.pt site_b.pt")
 def check(
     fused: Annotated[Path, typer.Argument(help="The file of a fused network.")],
-    files: Annotated[list[Path], typer.Argument(help="The files of the sites' networks.")],
+    files: Annotated[list[str], typer.Argument(help="The files of the sites' networks.")],
     class_counts: CountsOption = None,
     site_weights: SiteWeightsOption = None,
     labels: SiteLabelsOption = None,
     activation: ActivationOption = None,
+    head: HeadOption = None,
+    inputs: InputsOption = None,
     input_range: InputRangeOption = None,
     input_like: InputLikeOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how often a fused network answers as its sites do together. No data."""
-    from pfnm.formats.data import read_inputs
-
-    like = None if input_like is None else read_inputs(input_like)[0]
-    result = api.check(
-        fused,
-        files,
-        class_counts=class_counts,
-        site_weights=read_weights(site_weights, files),
-        labels=read_site_labels(labels, files),
-        activation=activation,
-        input_range=parsed_range(input_range, like),
-        rng=seed,
-    )
+    """Say how like its sites together a fused network answers, on made-up inputs. No data."""
+    record = pfnm.load(fused, activation=activation).metadata.get("options", {})
+    sites = gathered(
+        files, class_counts, site_weights, labels, activation, head, inputs, input_range,
+        input_like, record=record,
+    )  # fmt: skip
+    result = pfnm.check(fused, sites, activation=activation, head=head, seed=seed)
     warning = verdict(result.agreement, result.site_agreement)
     if as_json:
         print(json.dumps({"file": str(fused), **vars(result), "warning": warning}, indent=2))
         return
-    out.print(f"{fused}: agreement {result.agreement:.0%}")
+    out.print(f"{fused}: {likeness_told(result.agreement, None)}")
     out.print(f"the best single site, {result.best_site}: {result.site_agreement:.0%}")
     if warning is not None:
-        errors.print(f"pfnm: {warning}")
+        warn(warning)
 
 
-@app.command()
+@app.command(epilog="Example: pfnm frontier sites/ --data val.csv --label outcome -o frontier.png")
 def frontier(
     files: FilesArgument,
     data: Annotated[
-        Path | None, typer.Option(help=".npz with inputs x and labels y, to measure accuracy.")
+        Path | None,
+        typer.Option(help="Labelled data (.csv, .parquet, .npz), to measure accuracy."),
     ] = None,
+    label: LabelOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A picture of it (.png or .svg).")
     ] = None,
@@ -250,38 +341,35 @@ def frontier(
     site_weights: SiteWeightsOption = None,
     labels: SiteLabelsOption = None,
     activation: ActivationOption = None,
+    head: HeadOption = None,
+    inputs: InputsOption = None,
     input_range: InputRangeOption = None,
     input_like: InputLikeOption = None,
     polish: Annotated[
         bool, typer.Option("--polish", help="Polish each fusion too, a row of its own.")
     ] = False,
     seed: SeedOption = 0,
+    threads: ThreadsOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fuse at several budgets and show size against accuracy (or agreement, without data)."""
-    from pfnm.formats.data import read_examples, read_inputs
+    """Fuse at several budgets and show size against accuracy (or likeness, without data)."""
+    from pfnm.formats.data import read_examples
     from pfnm.frontier import frontier as measure
     from pfnm.report.frontier import check_picture, draw_frontier
 
     if output is not None:
         check_picture(output, force=force)
     chosen = [parsed_budget(text) for text in budgets.split(",")]
-    examples = None if data is None else read_examples(data)
-    like = None if input_like is None else read_inputs(input_like)[0]
-    networks = api.as_networks(files, labels=read_site_labels(labels, files), activation=activation)
-    counts = api.counts_table(class_counts, networks)
-    with progress("fusing", hidden=as_json) as advance:
+    sites = gathered(
+        files, class_counts, site_weights, labels, activation, head, inputs, input_range, input_like
+    )
+    examples = None
+    if data is not None:
+        examples = read_examples(data, label=label, features=sites.networks[0].features)
+    with limited(threads), progress("fusing", hidden=as_json) as advance:
         points = measure(
-            networks,
-            budgets=chosen,
-            class_counts=counts,
-            examples=examples,
-            site_weights=read_weights(site_weights, files),
-            input_range=parsed_range(input_range, like),
-            polished=polish,
-            rng=seed,
-            on_step=advance,
+            sites, budgets=chosen, examples=examples, polished=polish, seed=seed, on_step=advance
         )
     if output is not None:
         draw_frontier(points, output)
@@ -296,17 +384,23 @@ def frontier(
 def given_prior(
     site_variance: float | None,
     prior_variance: float | None,
-    mass: float,
-    prior_mean: float,
-    rules: str,
+    mass: float | None,
+    prior_mean: float | None,
+    rules: str | None,
 ) -> pfnm.Prior | None:
     """The prior with variances given on the command line, or None where it is to be fitted."""
     if site_variance is None and prior_variance is None:
-        if prior_mean != pfnm.Prior.prior_mean:
+        if prior_mean is not None:
             raise PFNMError("--prior-mean needs --site-variance or --prior-variance beside it")
         return None
-    site = pfnm.Prior.site_variance if site_variance is None else site_variance
-    wide = pfnm.Prior.prior_variance if prior_variance is None else prior_variance
     return pfnm.Prior(
-        prior_variance=wide, site_variance=site, mass=mass, prior_mean=prior_mean, rules=rules
+        site_variance=_told(site_variance, pfnm.Prior.site_variance),
+        prior_variance=_told(prior_variance, pfnm.Prior.prior_variance),
+        mass=_told(mass, pfnm.Prior.mass),
+        prior_mean=_told(prior_mean, pfnm.Prior.prior_mean),
+        rules=_told(rules, pfnm.Prior.rules),
     )
+
+
+def _told(value: Any, default: Any) -> Any:
+    return default if value is None else value

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pfnm.cli.console import JsonOption, SeedOption, app, bar, out
-from pfnm.cli.options import parsed_budget
+from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
 
 data_app = typer.Typer(help="Data sets for simulations: what there is, and fetching it.")

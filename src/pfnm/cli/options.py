@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pfnm import api
+from pfnm.conversion import Ends, as_sites
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS, HEADS
-from pfnm.core.network import Array
+from pfnm.core.sites import Sites
+
+KNOWN, RESULT = "What is known of the sites", "The result"
 
 ActivationOption = Annotated[
     str | None,
     typer.Option(
-        help=f"For files that do not state theirs (default relu): {', '.join(ACTIVATIONS)}."
+        help=f"For files that do not state theirs (default relu): {', '.join(ACTIVATIONS)}.",
+        rich_help_panel=KNOWN,
+    ),
+]
+HeadOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"What the outputs are, where a file does not say: {', '.join(HEADS)}.",
+        rich_help_panel=KNOWN,
     ),
 ]
 LabelsOption = Annotated[
@@ -29,65 +40,117 @@ LabelOption = Annotated[
         "with commas. Default: the one called y, label, target, class or outcome."
     ),
 ]
-HeadOption = Annotated[
-    str | None,
-    typer.Option(help=f"What the outputs are, where a file does not say: {', '.join(HEADS)}."),
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(help="Files of trained networks, two or more; or folders and patterns of such."),
 ]
-FilesArgument = Annotated[list[Path], typer.Argument(help="Two or more files of trained networks.")]
 CountsOption = Annotated[
     Path | None,
-    typer.Option(help="JSON: site name to list of examples per class; or CSV, a row a site."),
+    typer.Option(
+        help="JSON: site name to list of examples per class; or CSV, a row a site.",
+        rich_help_panel=KNOWN,
+    ),
 ]
 SiteWeightsOption = Annotated[
-    Path | None, typer.Option(help="JSON: site name to how much the site counts.")
+    Path | None,
+    typer.Option(help="JSON: site name to how much the site counts.", rich_help_panel=KNOWN),
 ]
 SiteLabelsOption = Annotated[
     Path | None,
-    typer.Option(help="JSON: the outputs' labels, one list for all, or site name to list."),
+    typer.Option(
+        help="JSON: the outputs' labels, one list for all, or site name to list.",
+        rich_help_panel=KNOWN,
+    ),
+]
+InputsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of what kind the inputs are: pictures:3x32x32, signals:12x1000 or table (default: "
+        "what the sites seem to know).",
+        rich_help_panel=KNOWN,
+    ),
 ]
 InputRangeOption = Annotated[
     str | None,
-    typer.Option(help="Between which values the networks' inputs lie: LOW,HIGH (default: 0,1)."),
+    typer.Option(
+        help="Between which values the inputs lie: LOW,HIGH (default: 0,1).", rich_help_panel=KNOWN
+    ),
 ]
 InputLikeOption = Annotated[
     Path | None,
-    typer.Option(help="A few real inputs (.npz, x), for the inputs made from the networks."),
+    typer.Option(
+        help="A few real inputs for the made-up ones to imitate (.csv, .parquet, .npz).",
+        rich_help_panel=KNOWN,
+    ),
+]
+
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Threads that work at one product (default: one, and two of PyTorch's to polish).",
+        rich_help_panel=RESULT,
+    ),
 ]
 
 
-def parsed_range(text: str | None, like: Array | None) -> api.Ends | None:
-    """The inputs' range from LOW,HIGH, or from inputs to imitate."""
+def gathered(
+    arguments: Sequence[str | Path],
+    class_counts: Path | None,
+    site_weights: Path | None,
+    labels: Path | None,
+    activation: str | None,
+    head: str | None,
+    inputs: str | None,
+    input_range: str | None,
+    input_like: Path | None,
+    *,
+    record: Mapping[str, Any] | None = None,
+) -> Sites:
+    """The sites of the files, and all that the options tell of them.
+
+    record: of a fused file, whose class counts and weights count where none are told.
+    """
+    from pfnm.formats import site_names
+    from pfnm.formats.data import read_inputs
+    from pfnm.formats.folders import expanded
+    from pfnm.formats.tables import read_site_weights
+
+    ends = parsed_range(input_range)
+    files = expanded(arguments)
+    names = site_names(files)
+    known = {} if record is None else record
+    like = None if input_like is None else read_inputs(input_like)[0]
+    return as_sites(
+        files,
+        class_counts=known.get("class_counts") if class_counts is None else class_counts,
+        site_weights=known.get("site_weights")
+        if site_weights is None
+        else read_site_weights(site_weights, names),
+        labels=read_site_labels(labels, files),
+        activation=activation,
+        head=head,
+        inputs=inputs,
+        input_range=ends,
+        input_like=like,
+    )
+
+
+def parsed_range(text: str | None) -> Ends | None:
+    """The inputs' range from LOW,HIGH."""
     if text is None:
-        return None if like is None else (like.min(axis=0), like.max(axis=0))
+        return None
     try:
         low, high = map(float, text.split(","))
     except ValueError:
-        raise PFNMError(f"--input-range is {text!r}, expected two numbers: LOW,HIGH") from None
+        raise PFNMError(
+            f"--input-range is {text!r}, expected both ends in one word, with a comma: "
+            "--input-range -3,3"
+        ) from None
     return low, high
 
 
-def parsed_budget(text: str) -> float | int | None:
-    """A factor (1.5, 2x), a number of units (300), or none."""
-    word = text.strip().lower()
-    if word == "none":
-        return None
-    try:
-        return int(word) if word.isdigit() else float(word.removesuffix("x"))
-    except ValueError:
-        raise PFNMError(
-            f"budget {text!r} is no factor (1.5 or 2x), number of units (300) or 'none'"
-        ) from None
-
-
-def read_weights(path: Path | None, files: list[Path]) -> list[float] | None:
-    """The sites' weights from their file, if there is one."""
-    from pfnm.formats import site_names
-    from pfnm.formats.tables import read_site_weights
-
-    return None if path is None else read_site_weights(path, site_names(files))
-
-
-def read_site_labels(path: Path | None, files: list[Path]) -> Any:
+def read_site_labels(path: Path | None, files: Sequence[Path]) -> Any:
     """The sites' labels from their file, if there is one."""
     from pfnm.formats import site_names
     from pfnm.formats.tables import read_labels

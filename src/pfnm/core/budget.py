@@ -24,12 +24,15 @@ def width_limits(networks: Sequence[Network], budget: float | int | None) -> dic
     if isinstance(budget, bool) or not 0 < budget < inf:
         raise PFNMError(f"budget is {budget}, expected a positive factor or number of units")
     limits = {}
+    units = isinstance(budget, Integral)
     for group, widest in widest_sites(networks).items():
-        limits[group] = int(budget) if isinstance(budget, Integral) else _scaled(widest, budget)
+        limits[group] = int(budget) if units else _scaled(widest, budget)
         if limits[group] < widest:
             raise PFNMError(
-                f"a budget of {budget} is below the widest site's {widest} units in {group}; give "
-                "a factor of at least 1.0 (2.0, say) or that many units"
+                f"a budget of {budget}"
+                + (f" units, a whole number ({budget}x would be a factor)," if units else "x")
+                + f" is below the widest site's {widest} units in {group}; give a factor of at "
+                "least 1 (2.0 or '2x') or at least that many units"
             )
     return limits
 
@@ -74,3 +77,16 @@ def _scaled(width: int, factor: float) -> int:
 
 def _all_scaled(widths: dict[str, int], factor: float) -> dict[str, int]:
     return {group: _scaled(width, factor) for group, width in widths.items()}
+
+
+def parsed_budget(text: str) -> float | int | None:
+    """A factor (1.5, 2x), a number of units (300), or none."""
+    word = text.strip().lower()
+    if word == "none":
+        return None
+    try:
+        return int(word) if word.isdigit() else float(word.removesuffix("x"))
+    except ValueError:
+        raise PFNMError(
+            f"budget {text!r} is no factor (1.5 or 2x), number of units (300) or 'none'"
+        ) from None

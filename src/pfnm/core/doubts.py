@@ -58,7 +58,8 @@ def estimated_shares(sites: Sites, probing: Probing) -> Array:
 
     A site's mean probabilities on probes; zero for a class that it does not know.
     """
-    return probabilities(sites, probing).mean(axis=2)
+    shares: Array = probabilities(sites, probing).mean(axis=2)
+    return shares
 
 
 def probabilities(sites: Sites, probing: Probing, sharpening: float = 1.0) -> Array:

@@ -9,13 +9,14 @@ inputs are shared by all sites; then sweeps over the groups, both sides known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from pfnm.core.atoms import Assignments, group_atoms, observed_mean, with_tensors
 from pfnm.core.errors import overflow_named
-from pfnm.core.fusion import Fusion, fusion_of
+from pfnm.core.inputs import Units
 from pfnm.core.matching import Matching, match
 from pfnm.core.mlp import ACTIVATIONS, layers
 from pfnm.core.network import OUTPUT, BoolArray, Network, Tensor
@@ -23,8 +24,6 @@ from pfnm.core.order import as_listed, in_order, start_in_order, unit_order
 from pfnm.core.prior import Prior
 from pfnm.core.probes import (
     CHECK_PROBES,
-    UNIT_RANGE,
-    InputRange,
     Probing,
     agreement,
     is_classifier,
@@ -32,27 +31,19 @@ from pfnm.core.probes import (
     site_agreements,
     sure_agreement,
 )
-from pfnm.core.refit import refit, refit_targets, repair_norms
+from pfnm.core.refit import first_values, refit, refit_targets, repair_norms
 from pfnm.core.sites import Sites
+from pfnm.core.solution import Candidate, Solution
+from pfnm.core.topdown import topdown_within
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
 FIT_PROBES = 1500
 EMPHASES = (0.3, 1.0)  # what a unit does counts so much in matching, its weights counting 1
-RIDGES = (0.3, 1.0, 3.0)
+RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
+NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
 JOINT_SWEEPS = 2
 SWEEPS_PER_GROUP = 3
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One fusion that was tried: how it was made, and its agreement with the sites on probes."""
-
-    emphasis: float
-    joint_sweep: int
-    ridge: float | None
-    sure_agreement: float
-    objective: float
 
 
 @overflow_named()
@@ -63,49 +54,46 @@ def fuse_joint(
     rng: np.random.Generator,
     limits: Mapping[str, int] | None = None,
     start: Assignments | None = None,
-    within: InputRange = UNIT_RANGE,
     on_step: Callable[[], None] | None = None,
-) -> Fusion:
+) -> Solution:
     """Match all groups jointly, several times over, and keep the fusion the sites agree with most.
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
-    the same sites, from which every group then starts. within: where the probes' values lie. The
-    order in which a site lists its units does not matter: they are put in order by norm first.
+    the same sites, from which every group then starts. The paper's own solution is among what is
+    tried. The order in which a site lists its units does not matter: they are put in order by norm
+    first.
     """
-    orders = [unit_order(network) for network in sites.networks]
-    sites = in_order(sites, orders)
-    sites = replace(
-        sites,
-        networks=[
-            centred(network, known)
-            for network, known in zip(sites.networks, sites.known, strict=True)
-        ],
-    )
+    networks = [centred(*pair) for pair in zip(sites.networks, sites.known, strict=True)]
+    sites = replace(sites, networks=networks)
+    orders = [unit_order(network) for network in networks]
+    ordered = in_order(sites, orders)
+    match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
+    to_match = probe(ordered, MATCH_PROBES, match_rng)
+    to_fit = probe(ordered, FIT_PROBES, fit_rng)
+    to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
+    best: Solution | None = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
+    best_share, tried = -inf, []
+    if best is not None:
+        best_share = sure_agreement(best.network, to_check)
+        tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
     if start is not None:
         start = start_in_order(start, orders)
-    match_rng, fit_rng, check_rng, order_rng = rng.spawn(4)
-    to_match = probe(sites, MATCH_PROBES, match_rng, within=within)
-    to_fit = probe(sites, FIT_PROBES, fit_rng, within=within)
-    to_check = probe(sites, CHECK_PROBES, check_rng, with_noise=True, within=within)
-    best: tuple[float, Network, Mapping[str, Matching]] | None = None
-    tried = []
     for emphasis in EMPHASES:
-        states = joint_states(sites, prior, limits, to_match, emphasis, start, order_rng, on_step)
+        states = joint_states(ordered, prior, limits, to_match, emphasis, start, order_rng, on_step)
         for sweep, matchings in enumerate(states, start=1):
-            for ridge, network in repaired(sites, matchings, to_fit):
+            for ridge, network in repaired(ordered, matchings, to_fit):
                 share = sure_agreement(network, to_check)
-                total = sum(matching.objective for matching in matchings.values())
-                tried.append(Candidate(emphasis, sweep, ridge, share, total))
-                if best is None or share > best[0]:
-                    best = share, network, matchings
+                objective = sum(matching.objective for matching in matchings.values())
+                tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
+                if share > best_share:
+                    assignments = {name: found.assignments for name, found in matchings.items()}
+                    listed = as_listed(assignments, orders)
+                    best, best_share = Solution.of(network, matchings, listed), share
     assert best is not None
-    _, network, chosen = best
-    fusion = fusion_of(sites, network, chosen, prior)
     return replace(
-        fusion,
-        assignments=as_listed(fusion.assignments, orders),
-        agreement=max(0.0, agreement(network, to_check)),
-        site_agreement=max(0.0, *site_agreements(sites, to_check)),
+        best,
+        agreement=max(0.0, agreement(best.network, to_check)),
+        site_agreement=max(0.0, *site_agreements(ordered, to_check)),
         candidates=tuple(tried),
     )
 
@@ -141,7 +129,14 @@ def joint_states(
     extras = [contributions(sites, probing, depth, emphasis) for depth in range(len(groups))]
     known = {} if start is None else dict(start)
     matchings: dict[str, Matching] = {}
-    for sweep in range(1 + JOINT_SWEEPS):
+    first = 0
+    if len(groups) == 1:
+        # Its sides are all known from the start: there is no first pass that differs from others.
+        # The orders that one would take are passed over, so that a seed gives what it always gave.
+        first = 1
+        for _ in range(SWEEPS_PER_GROUP):
+            rng.permutation(len(sites.networks))
+    for sweep in range(first, 1 + JOINT_SWEEPS):
         for group, extra in zip(groups, extras, strict=True):
             own = prior.for_group(group)
             others = {other: found for other, found in known.items() if other != group}
@@ -196,5 +191,6 @@ def repaired(
     network = with_tensors(sites, repair_norms(sites, assignments, mean))
     yield None, network
     targets = refit_targets(sites, assignments, probing)
-    for ridge in RIDGES:
-        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge))
+    values = first_values(network, probing)
+    for ridge in RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES:
+        yield ridge, with_tensors(sites, refit(network, targets, values, ridge))

@@ -11,7 +11,17 @@ import numpy as np
 from scipy.special import erf, expit, softmax
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.network import INPUT, OUTPUT, Axis, Label, Network, Scaling, Tensor, UnitGraph
+from pfnm.core.network import (
+    INPUT,
+    OUTPUT,
+    Axis,
+    BoolArray,
+    Label,
+    Network,
+    Scaling,
+    Tensor,
+    UnitGraph,
+)
 
 ROWS = 1024  # of the inputs at a time, so that a layer's values stay in the processor's cache
 LEAKY_SLOPE = 0.01  # PyTorch's and ONNX's default slope of a leaky ReLU
@@ -191,10 +201,14 @@ def _check_inputs(network: Network, inputs: Tensor) -> None:
         )
 
 
-def probabilities(network: Network, inputs: Tensor) -> Tensor:
-    """A classifier's probabilities (examples, classes): softmax, or sigmoids where it says so."""
+def probabilities(network: Network, inputs: Tensor, known: BoolArray | None = None) -> Tensor:
+    """A classifier's probabilities (examples, classes): softmax, or sigmoids where it says so.
+
+    known: (classes,), those it has outputs for; the others get none.
+    """
     output = "sigmoid" if network.output == "sigmoid" else "softmax"
-    return OUTPUTS[output](forward(network, inputs))
+    values = forward(network, inputs)
+    return OUTPUTS[output](values if known is None else np.where(known, values, -np.inf))
 
 
 def with_head(network: Network, head: str | None) -> Network:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pfnm.core.errors import PFNMError
 
@@ -19,6 +20,7 @@ Tensor = NDArray[np.floating[Any]]
 Label = str | int | float | bool
 
 INPUT = "input"  # the space of a network's inputs: all sites share its coordinates
+MOST_LISTED = 8  # labels in a representation
 OUTPUT = "output"  # the space of its outputs: shared too, and what class counts and labels speak of
 
 
@@ -99,7 +101,7 @@ class Scaling:
             )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Network:
     """Named tensors, their unit graph, and what is needed to run and read the network.
 
@@ -190,7 +192,42 @@ class Network:
         """The number of weights and biases."""
         return sum(tensor.size for tensor in self.tensors.values())
 
+    def predict(self, inputs: ArrayLike) -> NDArray[Any]:
+        """The label, or the values, that the network gives to each input (see `predicting.py`)."""
+        from pfnm.core.predicting import predict  # which knows how a network runs
+
+        return predict(self, inputs)
+
+    def __repr__(self) -> str:
+        sizes = " - ".join(str(self.sizes[space]) for space in self._spaces)
+        labels = "not told" if self.labels is None else _listed(self.labels)
+        told = "" if self.activation_told else " (not told)"
+        return "\n".join(
+            [
+                f"Network {self.name!r}: {sizes}",
+                f"  {self.parameters:,} parameters, {self.dtype}",
+                f"  activation {self.activation}{told}",
+                f"  output {self.output}",
+                f"  labels {labels}",
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        title, *rows = map(html.escape, repr(self).splitlines())
+        return f"<p><b>{title}</b></p><ul>{''.join(f'<li>{row}</li>' for row in rows)}</ul>"
+
+    @property
+    def _spaces(self) -> list[str]:
+        """Inputs, groups and outputs, as far as there are some."""
+        return [space for space in (INPUT, *self.graph.groups, OUTPUT) if space in self.sizes]
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The widest floating-point type among the tensors."""
         return np.result_type(*self.tensors.values())
+
+
+def _listed(labels: Sequence[Label]) -> str:
+    """The first few labels."""
+    few = ", ".join(map(str, labels[:MOST_LISTED]))
+    return few + (f", ... ({len(labels)})" if len(labels) > MOST_LISTED else "")

@@ -1,29 +1,25 @@
-"""Inputs made from the networks alone, and what the sites answer to them.
+"""Probes: made-up inputs of the sites' kind, and what the sites answer to them.
 
-A probe is a sum of a few first-layer weight vectors of random sites with random signs: what some
-units look for. Probes stand in for data in three places: to see what a unit does (`joint`), to fit
-the fused layers (`refit`), and, with noise among them, to judge a fused network (`agreement`).
+Probes stand in for data in three places: to see what a unit does (`joint`), to fit the fused layers
+(`refit`), and to judge a fused network (`agreement`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward, layers, preactivations
+from pfnm.core.inputs import InputRange, Units
+from pfnm.core.mlp import forward, preactivations
 from pfnm.core.network import INPUT, OUTPUT, Array, Network, Tensor
 from pfnm.core.sites import Sites
 
-MOST_ATOMS = 4  # weight vectors in one probe
 CHECK_PROBES = 2000  # to judge a network by: agreement is then known to about a point
 IMPOSSIBLE = -1e9  # the output for a class that a site does not know
 MOST_RESPONSES = 40_000_000  # numbers kept of the sites' responses, or of probes: 160 MB
-FEW_INPUTS = 16  # with fewer, ends of the range alone would leave out what is between them
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,103 +39,25 @@ class Probing:
     trust: Array
 
 
-@dataclass(frozen=True, eq=False)
-class InputRange:
-    """Between which values inputs lie: one pair for all of them, or a pair for each."""
-
-    low: Any = 0.0
-    high: Any = 1.0
-
-    def __post_init__(self) -> None:
-        low, high = np.broadcast_arrays(*(np.asarray(e, float) for e in (self.low, self.high)))
-        bad = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
-        if bad.size:
-            where = "" if low.ndim == 0 else f" of input {bad[0]}"
-            ends = f"{low.flat[bad[0]]:g} to {high.flat[bad[0]]:g}"
-            raise PFNMError(
-                f"the range{where} is {ends}, which is none; give two finite numbers, the smaller "
-                "first"
-            )
-        if not (low < high).any():
-            raise PFNMError("the inputs' range is empty: none of them varies; give another")
-
-    @property
-    def rest(self) -> Tensor:
-        """What the range has nearest to zero."""
-        return np.asarray(np.clip(np.float32(0), *self._ends()))
-
-    @property
-    def width(self) -> Tensor:
-        """The unit in which inputs are thought of; 1 for an input that does not vary."""
-        low, high = self._ends()
-        return np.where(high > low, high - low, np.float32(1))
-
-    def _ends(self) -> tuple[Tensor, Tensor]:
-        return np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
-
-    def __call__(self, directions: Tensor) -> Tensor:
-        """Directions (probes, inputs) as inputs: the largest entry of each at an end of the range.
-
-        An entry of zero becomes what the range has nearest to zero, and entries for which there is
-        no room on their side of it are cut: negative ones where the range begins at zero. An input
-        with a wide range has small weights, so entries are compared in units of the range.
-        """
-        low, high = self._ends()
-        room = np.where(directions > 0, high - self.rest, self.rest - low)
-        kept = np.where(room > 0, directions, 0) * self.width
-        largest = np.abs(kept).max(axis=1, keepdims=True)
-        return self.rest + room * (kept / np.where(largest > 0, largest, 1))
-
-
-UNIT_RANGE = InputRange()  # of most pictures; other inputs are the better probed for their own
-
-
-def atom_probes(
-    networks: Sequence[Network],
-    count: int,
-    rng: np.random.Generator,
-    within: InputRange = UNIT_RANGE,
-) -> Tensor:
-    """Probes (count, inputs): sums of weight vectors, brought into the inputs' range."""
-    atoms = np.concatenate([layers(network)[0].weight.T for network in networks])
-    number = rng.integers(1, MOST_ATOMS + 1, size=count)
-    probes = np.zeros((count, atoms.shape[1]), dtype=np.float32)
-    for k in range(MOST_ATOMS):
-        (more,) = np.nonzero(number > k)
-        signs = rng.choice([-1, 1], size=(more.size, 1)).astype(np.float32)
-        probes[more] += signs * atoms[rng.integers(len(atoms), size=more.size)]
-    made = within(probes)
-    if atoms.shape[1] < FEW_INPUTS:
-        length = rng.uniform(size=(count, 1)).astype(np.float32)
-        made = within.rest + length * (made - within.rest)
-    return made
-
-
-def noise_probes(like: Tensor, rng: np.random.Generator, within: InputRange = UNIT_RANGE) -> Tensor:
+def noise_like(probes: Tensor, within: InputRange, rng: np.random.Generator) -> Tensor:
     """Gaussian noise as strong as the given probes: nothing any unit looks for."""
-    strength = np.sqrt(np.mean(np.square((like - within.rest) / within.width)))
-    noise = (strength * rng.normal(size=like.shape)).astype(np.float32)
+    strength = np.sqrt(np.mean(np.square((probes - within.rest) / within.width)))
+    noise = (strength * rng.normal(size=probes.shape)).astype(np.float32)
     return np.asarray(within.rest + within.width * noise)
 
 
-def probe(
-    sites: Sites,
-    count: int,
-    rng: np.random.Generator,
-    *,
-    with_noise: bool = False,
-    within: InputRange = UNIT_RANGE,
-) -> Probing:
+def probe(sites: Sites, count: int, rng: np.random.Generator, *, to_judge: bool = False) -> Probing:
     """Make probes and ask all sites; fewer than `count` where the responses would fill memory.
 
-    With noise, every second probe is one: a fusion fitted to atom probes is judged the more fairly.
+    A fusion fitted to what units look for is judged the more fairly where every second probe is
+    noise; inputs of another kind are mixed as they are.
     """
     units = sum(sum(n.widths.values()) + n.sizes[OUTPUT] for n in sites.networks)
     units = max(units, sites.networks[0].sizes[INPUT])
     count = max(2, min(count, MOST_RESPONSES // units))
-    inputs = atom_probes(sites.networks, count, rng, within)
-    if with_noise:
-        inputs[::2] = noise_probes(inputs[::2], rng, within)
+    inputs = sites.inputs.make(sites.networks, count, rng)
+    if to_judge and isinstance(sites.inputs, Units):
+        inputs[::2] = noise_like(inputs[::2], sites.inputs.within, rng)
     responses = [
         [np.ascontiguousarray(values.T, dtype=np.float32) for values in preactivations(n, inputs)]
         for n in sites.networks

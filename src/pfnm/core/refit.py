@@ -40,29 +40,40 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
 
 
 def refit(
-    network: Network, targets: Sequence[Tensor], probing: Probing, ridge: float
+    network: Network, targets: Sequence[Tensor], first_values: Tensor, ridge: float
 ) -> dict[str, Array]:
     """Tensors with which every fused unit does on probes what its members do on average.
 
     Bottom to top, each layer by least squares: from what the fused layer below now puts out to its
     target (`wanted_values`, from the second layer up). `ridge` pulls towards the given network. The
-    first layer, whose inputs all sites share, stays.
+    first layer, whose inputs all sites share, stays; first_values: what it puts out.
     """
-    stack = layers(network)
-    activation = ACTIVATIONS[network.activation]
+    first, *others = layers(network)
     tensors: dict[str, Array] = {}
-    values = probing.inputs.T
-    for depth, layer in enumerate(stack):
-        weight = np.asarray(layer.weight, dtype=float)
-        bias = None if layer.bias is None else np.asarray(layer.bias, dtype=float)
-        if depth > 0:
-            weight, bias = _least_squares(values, targets[depth - 1], weight, bias, ridge)
+    _store(tensors, first, *_as_float(first))
+    values = first_values
+    for layer, wanted in zip(others, targets, strict=True):
+        weight, bias = _least_squares(values, wanted, *_as_float(layer), ridge)
         _store(tensors, layer, weight, bias)
-        outputs = weight.astype(np.float32).T @ values
-        if bias is not None:
-            outputs += bias.astype(np.float32)[:, None]
-        values = np.asarray(activation(outputs), dtype=np.float32)
+        values = _put_out(network, weight, bias, values)
     return tensors
+
+
+def first_values(network: Network, probing: Probing) -> Tensor:
+    """What the first layer puts out on probes, (units, probes)."""
+    return _put_out(network, *_as_float(layers(network)[0]), probing.inputs.T)
+
+
+def _put_out(network: Network, weight: Array, bias: Array | None, values: Tensor) -> Tensor:
+    outputs = weight.astype(np.float32).T @ values
+    if bias is not None:
+        outputs += bias.astype(np.float32)[:, None]
+    return np.asarray(ACTIVATIONS[network.activation](outputs), dtype=np.float32)
+
+
+def _as_float(layer: Layer) -> tuple[Array, Array | None]:
+    bias = None if layer.bias is None else np.asarray(layer.bias, dtype=float)
+    return np.asarray(layer.weight, dtype=float), bias
 
 
 def refit_targets(sites: Sites, assignments: Assignments, probing: Probing) -> list[Tensor]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.features import align_inputs
+from pfnm.core.inputs import Inputs, Units
 from pfnm.core.labels import align_labels
-from pfnm.core.mlp import in_terms_of
-from pfnm.core.network import OUTPUT, Array, BoolArray, Network
+from pfnm.core.mlp import in_terms_of, layers
+from pfnm.core.network import OUTPUT, Array, BoolArray, Network, Scaling, Tensor
 from pfnm.core.prior import LARGEST, SMALLEST
+from pfnm.core.scaling import taking_plain, taking_scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,35 @@ class Sites:
     """(J, K): on what leads into output k; a class a site does not know counts nothing."""
     known: BoolArray
     """(J, K): the classes each site's network has an output for."""
+    class_counts: Array | None = None
+    """(J, K): the examples of each class at each site, where they were told."""
+    inputs: Inputs = field(default_factory=Units)
+    """What kind of inputs the networks know."""
+    told: frozenset[str] = frozenset()
+    """Which of "inputs" (their kind) and "input_range" somebody told."""
+    hashes: tuple[str | None, ...] = ()
+    """sha256 of each site's file, where it came from one."""
+    scaling: Scaling | None = None
+    """The pooled scaling in whose units the networks take their inputs, if there is one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites' names."""
+        return tuple(network.name for network in self.networks)
+
+    def rows(self, inputs: Tensor) -> Tensor:
+        """Real inputs (examples, inputs) in the units in which these networks take them."""
+        if self.scaling is None:
+            return inputs
+        return np.asarray((inputs - self.scaling.centre) / self.scaling.scale, inputs.dtype)
+
+    def scaled(self, network: Network) -> Network:
+        """A network of real inputs as one of inputs in these units."""
+        return network if self.scaling is None else taking_scaled(network, self.scaling)
+
+    def plain(self, network: Network) -> Network:
+        """A network of inputs in these units as one of real inputs."""
+        return network if self.scaling is None else taking_plain(network, self.scaling)
 
     @property
     def class_shares(self) -> Array:
@@ -75,11 +106,26 @@ def comparable(
                 )
     aligned, known = align_labels(align_inputs(aligned))
     weights = _checked_weights(site_weights, len(aligned))
-    output = np.where(known, weights[:, None], 0.0)
+    output, counts = np.where(known, weights[:, None], 0.0), None
     if class_counts is not None:
-        seen = checked_counts(class_counts, aligned, known) * weights[:, None]
+        counts = checked_counts(class_counts, aligned, known)
+        seen = counts * weights[:, None]
         output = seen / seen.sum(axis=0)
-    return Sites(aligned, weights, output, known)
+    return Sites(aligned, weights, output, known, counts)
+
+
+def in_scaled_units(sites: Sites) -> Sites:
+    """The sites with networks that take inputs in units of the pooled scaling, if there is one.
+
+    Raw columns of small numbers have large weights, which would decide every match.
+    """
+    scaling = sites.networks[0].scaling
+    if scaling is None:
+        return sites
+    if layers(sites.networks[0])[0].bias is None:  # without one nothing can be shifted
+        scaling = replace(scaling, centre=np.zeros_like(scaling.centre))
+    networks = [taking_scaled(network, scaling) for network in sites.networks]
+    return replace(sites, networks=networks, scaling=scaling)
 
 
 def _checked_weights(site_weights: ArrayLike | None, sites: int) -> Array:

@@ -10,11 +10,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from pfnm import threads
-from pfnm.api import fuse
+from pfnm.api import fuse_sites
+from pfnm.conversion import with_inputs
 from pfnm.core.mlp import forward
 from pfnm.core.network import Network
 from pfnm.core.prior import Prior
+from pfnm.core.sites import Sites, comparable
 from pfnm.experiments.definition import Job
 from pfnm.experiments.rows import JOB, TRIED, Row
 from pfnm.federated.data import Data, load_data
@@ -178,13 +182,8 @@ def _round_of(method: str) -> Round:
 
 def _ours(sites: Federation, local: Local, parameters: int) -> Row:
     """The joint method with at most so many parameters; it sees no data."""
-    fusion = fuse(
-        list(local.networks.values()),
-        class_counts=server_counts(sites, local.networks),
-        max_params=parameters,
-        input_range=sites.input_range,
-        rng=sites.setting.rng(SERVER, 1),
-    )
+    known = with_inputs(_comparable(sites, local), input_range=sites.input_range)
+    fusion = fuse_sites(known, max_params=parameters, rng=sites.setting.rng(SERVER, 1))
     return {
         "accuracy": accuracy(sites, fusion.network),
         "left_out": len(local.left_out),
@@ -193,15 +192,20 @@ def _ours(sites: Federation, local: Local, parameters: int) -> Row:
 
 
 def _matched(sites: Federation, local: Local, prior: Prior, budget: float | None = None) -> Network:
-    fusion = fuse(
-        list(local.networks.values()),
-        class_counts=server_counts(sites, local.networks),
+    fusion = fuse_sites(
+        _comparable(sites, local),
         method="topdown",
         prior=prior,
         budget=budget,
-        checked=False,
+        measured=False,
+        rng=np.random.default_rng(0),
     )
     return fusion.network
+
+
+def _comparable(sites: Federation, local: Local) -> Sites:
+    networks = list(local.networks.values())
+    return comparable(networks, server_counts(sites, local.networks))
 
 
 def _measured(info: Info, local: Local) -> Row:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers, mlp, probabilities
 from pfnm.core.network import OUTPUT, Array, Label, Network, Tensor
-from pfnm.core.sites import comparable
+from pfnm.core.sites import Sites, comparable
 
 MOST_CENTRES, CENTRES_PER_SITE = 500, 50  # as in the paper's experiments
 
@@ -80,21 +80,14 @@ def kmeans(networks: Sequence[Network], rng: np.random.Generator) -> Network:
     )
 
 
-def ensemble(
-    networks: Sequence[Network],
-    inputs: Tensor,
-    class_counts: ArrayLike | None = None,
-    site_weights: ArrayLike | None = None,
-) -> tuple[Array, tuple[Label, ...]]:
+def ensemble(sites: Sites, inputs: Tensor) -> tuple[Array, tuple[Label, ...]]:
     """The mean of the sites' probabilities (examples, classes), and the classes' labels.
 
     With class counts, a site counts for a class as far as it has seen it. A class that a site does
     not know is left to those that do.
     """
-    sites = comparable(networks, class_counts, site_weights)
-    labels = sites.networks[0].labels or tuple(range(sites.networks[0].sizes[OUTPUT]))
-    total = np.zeros((len(inputs), len(labels)))
-    for network, shares in zip(networks, sites.class_shares, strict=True):
-        own = [labels.index(label) for label in network.labels or labels]
-        total[:, own] += shares[own] * probabilities(network, inputs)
-    return total, labels
+    first = sites.networks[0]
+    total = np.zeros((len(inputs), first.sizes[OUTPUT]))
+    for network, known, shares in zip(sites.networks, sites.known, sites.class_shares, strict=True):
+        total += shares * probabilities(network, inputs, known)
+    return total, first.labels or tuple(range(first.sizes[OUTPUT]))

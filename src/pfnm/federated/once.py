@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pfnm.api import fuse
+from pfnm.api import fuse_sites
+from pfnm.conversion import with_inputs
 from pfnm.core.network import IntArray, Network
+from pfnm.core.sites import comparable
 from pfnm.federated.baselines import ensemble
 from pfnm.federated.method import Info, Local, accuracy, bytes_up, server_counts
 from pfnm.federated.setting import SERVER, Federation
-from pfnm.polishing import polish
 
 
 def one_network(
@@ -57,7 +58,7 @@ def ensembled(federation: Federation, local: Local, *, weighted: bool) -> tuple[
     networks = list(local.networks.values())
     counts = server_counts(federation, local.networks) if weighted else None
     begin = time.perf_counter()
-    values, _ = ensemble(networks, federation.data.test_inputs, counts)
+    values, _ = ensemble(comparable(networks, counts), federation.data.test_inputs)
     return None, Info(
         float((values.argmax(axis=1) == federation.data.test_labels).mean()),
         sum(network.parameters for network in networks),
@@ -75,17 +76,10 @@ def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network
     rng = setting.rng(SERVER, 1)
 
     def combined(networks: list[Network], counts: IntArray | None) -> Network:
-        fusion = fuse(
-            networks,
-            class_counts=counts,
-            method=method,
-            budget=budget,
-            input_range=federation.input_range,
-            checked=False,
-            rng=rng,
-        )
-        if setting.polish:
-            fusion = polish(fusion, networks, class_counts=counts, rng=rng)
-        return fusion.network
+        sites = comparable(networks, counts)
+        if method == "joint" or setting.polish:
+            sites = with_inputs(sites, input_range=federation.input_range)
+        fusion = fuse_sites(sites, method=method, budget=budget, measured=False, rng=rng)
+        return (fusion.polished(rng) if setting.polish else fusion).network
 
     return one_network(federation, local, combined, counted=True)

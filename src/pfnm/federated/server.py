@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.api import fuse
+from pfnm.api import fuse_sites
+from pfnm.conversion import with_inputs
 from pfnm.core.atoms import part_of
 from pfnm.core.network import IntArray, Network
 from pfnm.core.prior import RULES, Prior
-from pfnm.polishing import polish
+from pfnm.core.sites import comparable
 
 PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
 
@@ -63,23 +64,20 @@ def combine(
     if len(networks) < 2:
         return replace(server, sent=networks)
     names = sorted(networks, key=_natural)
-    options: dict[str, Any] = {
-        "method": method,
-        "rng": rng,
-        "checked": False,
-        "input_range": input_range,
-    }
+    options: dict[str, Any] = {"method": method, "rng": rng, "measured": False}
     if method == "joint":
         options["budget"] = budget
     else:
         options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
         if server.network is not None:
             options["start"] = _start(server, networks, names)
-    given = [networks[name] for name in names]
     known = None if counts is None else seen([counts[name] for name in names])
-    fusion = fuse(given, class_counts=known, **options)
+    sites = comparable([networks[name] for name in names], known)
+    if method == "joint" or polished:
+        sites = with_inputs(sites, input_range=input_range)
+    fusion = fuse_sites(sites, **options)
     if polished:
-        fusion = polish(fusion, given, class_counts=known, rng=rng)
+        fusion = fusion.polished(rng)
     assignments = {
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }

@@ -78,7 +78,7 @@ def read_npz(path: Path, file: str) -> Content:
 
 def holds_data(names: list[str]) -> bool:
     """Whether arrays of these names are examples, with or without labels, and no network's."""
-    from pfnm.formats.tables import INPUT_NAMES, LABEL_NAMES
+    from pfnm.formats.data import INPUT_NAMES, LABEL_NAMES
 
     inputs, labels = set(names) & set(INPUT_NAMES), set(names) & set(LABEL_NAMES)
     return bool(inputs) and (bool(labels) or len(inputs) == len(names))

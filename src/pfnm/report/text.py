@@ -8,16 +8,13 @@ from typing import Any
 
 from rich.table import Table
 
-from pfnm.core.fusion import Fusion
 from pfnm.frontier import Point
-
-CLEARLY = 0.02  # of agreement: less is within what another set of probes would give
-DOUBTFUL = 0.74  # of agreement: below, three in ten fusions of the study were worse than a site
+from pfnm.fusion import Fusion
 
 
 def layer_rows(fusion: Fusion) -> list[dict[str, Any]]:
     """Per layer: widths of the sites, global width, units shared by all, by some, by one."""
-    sites = len(fusion.sites)
+    sites = len(fusion.sites.names)
     rows = []
     for group, popularity in fusion.popularity.items():
         in_all, in_one = int((popularity == sites).sum()), int((popularity == 1).sum())
@@ -49,60 +46,46 @@ def fusion_summary(fusion: Fusion, output: str) -> dict[str, Any]:
     """What `pfnm fuse --json` prints."""
     return {
         "output": output,
-        "sites": list(fusion.sites),
+        "sites": list(fusion.sites.names),
         "parameters": fusion.network.parameters,
         "layers": layer_rows(fusion),
         "objective": fusion.objective,
         "settled": fusion.settled,
         "agreement": fusion.agreement,
         "site_agreement": fusion.site_agreement,
-        "polish": fusion.network.metadata.get("polish"),
-        "warning": fusion_verdict(fusion),
-        "options": fusion.network.metadata["options"],
+        "polish": None if fusion.polish_record is None else fusion.polish_record.told(),
+        "assumed": [{"what": one.what, "option": one.command_option} for one in fusion.assumed],
+        "warnings": list(fusion.warnings),
+        "options": dict(fusion.options),
         "trace": {group: [asdict(s) for s in sweeps] for group, sweeps in fusion.trace.items()},
         "candidates": [asdict(candidate) for candidate in fusion.candidates],
     }
 
 
-def fusion_verdict(fusion: Fusion) -> str | None:
-    """The verdict on a fusion; none on one that was fine-tuned on labels, which know better."""
-    polish = fusion.network.metadata.get("polish")
-    if polish is not None and polish["judged_on"] == "labels" and polish["kept"]:
-        return None
-    return verdict(fusion.agreement, fusion.site_agreement, polished=polish is not None)
-
-
 def polish_told(fusion: Fusion) -> str:
     """What polishing came to, in a line."""
-    record = fusion.network.metadata["polish"]
-    before, after = record["agreement_before"], record["agreement_after"]
-    if not record["epochs"]:
+    record = fusion.polish_record
+    assert record is not None
+    if not record.epochs:
         return "polish had no time to train in; the network is as it was fused"
-    if not record["kept"]:
-        return f"polish did not help (judged on {record['judged_on']}); kept as it was fused"
-    return f"polished: agreement {before:.0%} before, {after:.0%} after"
+    if not record.kept:
+        return f"polish did not help (judged on {record.judged_on}); kept as it was fused"
+    before, after = record.agreement_before, record.agreement_after
+    return f"polished: that likeness was {before:.0%} before, it is {after:.0%} now"
 
 
-def verdict(fused: float | None, site: float | None, *, polished: bool = False) -> str | None:
-    """A warning when a fused network lost what its sites know, and what to do.
+def likeness_told(agreement: float, site: float | None) -> str:
+    """Agreement, called what it is."""
+    beside = "" if site is None else f" (the best single site: {site:.0%})"
+    return f"likeness to the sites together on made-up inputs, not quality: {agreement:.0%}{beside}"
 
-    From its agreement with the sites' ensemble, and the best single site's.
-    """
-    if fused is None or site is None:
-        return None
-    advice = "allow a larger --budget" + ("" if polished else ", or --polish it")
-    if fused < site + CLEARLY:
-        return (
-            "not worth having: on inputs made from the networks it answers like the sites' "
-            f"ensemble {fused:.0%} of the time, the best single site {site:.0%}; {advice}"
-        )
-    if fused < DOUBTFUL:
-        return (
-            f"doubtful: agreement with the sites' ensemble is only {fused:.0%}, and below "
-            f"{DOUBTFUL:.0%} a fusion may be worse than its largest site; measure it where there "
-            f"is data, {advice}"
-        )
-    return None
+
+def assumed_lines(fusion: Fusion) -> list[str]:
+    """What was assumed and not told, a line each, with the option that tells it."""
+    if not fusion.assumed:
+        return []
+    lines = [f"  {one.what} ({one.command_option})" for one in fusion.assumed]
+    return ["assumed, because nothing tells it (the option that does):", *lines]
 
 
 def frontier_table(points: Sequence[Point]) -> Table:

@@ -1,0 +1,5 @@
+"""`python -m pfnm` is the command `pfnm`."""
+
+from pfnm.cli import main
+
+main()

@@ -1,0 +1,206 @@
+"""What people hold (files, live objects, networks) <-> `Network`s and `Sites`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pfnm.core.choosing import chosen_inputs
+from pfnm.core.errors import PFNMError
+from pfnm.core.inputs import InputRange, Inputs, Like, Scaled, WithUnits
+from pfnm.core.kinds import Pictures, Signals, Table, parsed_kind
+from pfnm.core.mlp import with_head
+from pfnm.core.network import INPUT, Label, Network, Tensor
+from pfnm.core.sites import Sites, comparable, in_scaled_units
+from pfnm.formats import load, site_names
+from pfnm.formats.tables import counts_matrix, read_class_counts
+
+CHOICE_SEED = 0  # of the inputs by which a kind is chosen, always the same
+
+Ends = tuple[ArrayLike, ArrayLike]
+"""The smallest and the largest value of inputs: of all of them, or of each."""
+Counts = ArrayLike | Mapping[str, Any] | str | PathLike[str] | None
+"""Examples of each class at each site: (J, K), a mapping from site name, or a file of such."""
+
+
+def as_sites(
+    networks: Sequence[Any],
+    *,
+    class_counts: Counts = None,
+    site_weights: Sequence[float] | None = None,
+    labels: Sequence[Sequence[Label] | None] | None = None,
+    activation: str | None = None,
+    head: str | None = None,
+    inputs: Inputs | str | None = None,
+    input_range: Ends | None = None,
+    input_like: ArrayLike | None = None,
+) -> Sites:
+    """The sites in one comparable form, with all that is known of them; arguments as `fuse` has."""
+    if isinstance(networks, str | PathLike | Mapping):
+        raise PFNMError("give a list of networks or files, at least two")
+    own = as_networks(networks, labels=labels, activation=activation, head=head)
+    counts = counts_table(class_counts, own)
+    hashes = tuple(sha256(n) if isinstance(n, str | PathLike) else None for n in networks)
+    sites = in_scaled_units(comparable(own, counts, site_weights))
+    sites = replace(sites, hashes=hashes)
+    return with_inputs(sites, inputs, input_range, input_like)
+
+
+def with_inputs(
+    sites: Sites,
+    inputs: Inputs | str | None = None,
+    input_range: Ends | None = None,
+    input_like: ArrayLike | None = None,
+) -> Sites:
+    """The sites with the kind of inputs that was told, or else the one they seem to know.
+
+    The range is the one told, that of the inputs to imitate, that of the scalers before the
+    networks, or 0 to 1.
+    """
+    first = sites.networks[0]
+    rows = None if input_like is None else rows_of(input_like, first, "the inputs to imitate")
+    ends = input_range
+    if ends is None and rows is not None:
+        ends = rows.min(axis=0), rows.max(axis=0)
+    if ends is None and sites.scaling is not None:
+        ends = sites.scaling.low, sites.scaling.high
+    told = {"input_range"} if ends is not None else set()
+    kind: Inputs
+    if inputs is None:
+        within = None if ends is None else _in_units(sites, checked_range(ends, first))
+        kind = chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
+    else:
+        kind = parsed_kind(inputs) if isinstance(inputs, str) else inputs
+        told.add("inputs")
+        if isinstance(kind, Pictures | Signals | Table):
+            if kind.range is not None or kind.mean is not None:
+                if input_range is not None:
+                    raise PFNMError("the inputs' range is told twice; leave one out")
+                told.add("input_range")
+            elif ends is not None:
+                kind = replace(kind, range=ends)
+        kind.make(sites.networks, 1, np.random.default_rng(CHOICE_SEED))  # or an error that tells
+        kind = WithUnits(kind if sites.scaling is None else Scaled(kind, sites.scaling))
+    if rows is not None:
+        kind = Like(kind, sites.rows(rows))
+    return replace(sites, inputs=kind, told=frozenset(told))
+
+
+def _in_units(sites: Sites, within: InputRange) -> InputRange:
+    """A range of real inputs in the units in which the sites' networks take them."""
+    if sites.scaling is None:
+        return within
+    return InputRange(*(sites.rows(np.asarray(end)) for end in (within.low, within.high)))
+
+
+def checked_range(ends: Ends, network: Network) -> InputRange:
+    """Between which values inputs lie, as told; one pair for all of them, or a pair for each."""
+    inputs = network.sizes[INPUT]
+    try:
+        low, high = (np.asarray(end, dtype=float) for end in ends)
+    except (TypeError, ValueError):
+        raise PFNMError(
+            "the inputs' range is no pair of numbers; give the low and the high end"
+        ) from None
+    for end in (low, high):
+        if end.shape not in ((), (inputs,)):
+            raise PFNMError(
+                f"the inputs' range has ends of shape {end.shape}, expected one number, or one for "
+                f"each of the {inputs} inputs that {network.name} takes"
+            )
+    return InputRange(low, high)
+
+
+def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
+    """Inputs as the network takes them, (examples, inputs), or an error that says what is wrong."""
+    try:
+        rows = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError):
+        rows = np.empty(0, dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[1] != network.sizes[INPUT] or not len(rows):
+        raise PFNMError(
+            f"{what} have shape {rows.shape}, expected rows of {network.sizes[INPUT]} numbers, as "
+            f"{network.name} takes them"
+        )
+    if not np.isfinite(rows).all():
+        raise PFNMError(f"{what} hold NaN or infinite values; leave such rows out")
+    return rows
+
+
+def as_networks(
+    items: Sequence[Any],
+    *,
+    labels: Sequence[Sequence[Label] | None] | None = None,
+    activation: str | None = None,
+    head: str | None = None,
+) -> list[Network]:
+    """Files, live objects and `Network`s as `Network`s, each named after its file or place."""
+    paths = [item for item in items if isinstance(item, str | PathLike)]
+    names = iter(site_names(paths))
+    labels = [None] * len(items) if labels is None else labels
+    if len(labels) != len(items):
+        raise PFNMError(f"labels of {len(labels)} sites for {len(items)} networks")
+    networks = []
+    for place, (item, own_labels) in enumerate(zip(items, labels, strict=True)):
+        if isinstance(item, str | PathLike):
+            network = load(item, activation=activation, labels=own_labels, name=next(names))
+        elif isinstance(item, Network):
+            network = item if item.name != "network" else replace(item, name=f"site{place}")
+            if own_labels is not None:
+                network = replace(network, labels=tuple(own_labels))
+        elif is_sklearn(item):
+            from pfnm.frameworks.sklearn import from_estimator
+
+            network = from_estimator(item, name=f"site{place}")
+        elif isinstance(item, Mapping):
+            from pfnm.frameworks.state_dict import from_state_dict
+
+            network = from_state_dict(
+                item, name=f"site{place}", activation=activation, labels=own_labels
+            )
+        else:
+            raise PFNMError(
+                f"network {place} is a {type(item).__name__}; give files, scikit-learn "
+                "MLPClassifiers or MLPRegressors (alone or in pipelines), state dicts, or "
+                "pfnm.Network"
+            )
+        networks.append(network if head is None else with_head(network, head))
+    return networks
+
+
+def counts_table(counts: Counts, networks: Sequence[Network]) -> ArrayLike | None:
+    """Class counts as (J, K), from whatever form they are given in."""
+    if isinstance(counts, str | PathLike):
+        counts = read_class_counts(Path(counts))
+    return counts_matrix(counts, networks) if isinstance(counts, Mapping) else counts
+
+
+def is_sklearn(item: Any) -> bool:
+    """Whether this is an estimator of scikit-learn, which is not imported to find out."""
+    return any(base.__module__.startswith("sklearn.") for base in type(item).__mro__)
+
+
+def same_kind(network: Network, first: Any) -> Any:
+    """The network as what `first` is: an estimator or pipeline, a state dict, or a `Network`."""
+    if is_sklearn(first):
+        from pfnm.frameworks.sklearn import to_estimator
+
+        return to_estimator(network, like=first)
+    if isinstance(first, Mapping):
+        from pfnm.frameworks.state_dict import to_state_dict
+
+        return to_state_dict(network, first)
+    return network
+
+
+def sha256(path: str | PathLike[str]) -> str:
+    """A file's hash, for the record of what was fused."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

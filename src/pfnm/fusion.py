@@ -1,0 +1,220 @@
+"""The result of a fusion, and what can be done with it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib.metadata import version
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pfnm import evaluate as measuring
+from pfnm import threads
+from pfnm.conversion import same_kind
+from pfnm.core.assumptions import Assumption, assumptions
+from pfnm.core.atoms import part_of
+from pfnm.core.network import Network
+from pfnm.core.prior import Prior
+from pfnm.core.probes import CHECK_PROBES, agreement, probe, site_agreements
+from pfnm.core.sites import Sites
+from pfnm.core.solution import Solution
+from pfnm.formats import save
+from pfnm.polishing import Polished, check_ready, polished
+from pfnm.teaching import OnEpoch
+from pfnm.verdicts import size_warning, tell, verdict
+
+MOST_NAMES = 6  # of sites in a representation
+
+
+@dataclass(frozen=True)
+class Check:
+    """How like the sites together a network answers on made-up inputs, and the best single site."""
+
+    agreement: float
+    best_site: str
+    site_agreement: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Fusion(Solution):
+    """A solution, with the sites it was made of and how it was asked for.
+
+    >>> import pfnm
+    >>> rng = np.random.default_rng(0)
+    >>> def state_dict():
+    ...     return {"0.weight": rng.normal(size=(9, 3)), "2.weight": rng.normal(size=(2, 9))}
+    >>> fusion = pfnm.fuse([state_dict() for _ in range(3)], labels=[["no", "yes"]] * 3)
+    >>> fusion.predict([[0.5, 0.5, 0.5]]).shape
+    (1,)
+    >>> [one.option for one in fusion.assumed]
+    ['activation', 'inputs', 'input_range', 'head', 'class_counts']
+    """
+
+    sites: Sites
+    prior: Prior
+    options: Mapping[str, Any]
+    """How it was asked for."""
+    template: Any = None
+    """The first of the networks as it was given."""
+    polish_record: Polished | None = None
+    doubts: tuple[str, ...] = ()
+    """Where what the sites know may differ."""
+
+    @cached_property
+    def model(self) -> Any:
+        """The global network as what the sites were given as (a scikit-learn estimator, say)."""
+        return same_kind(self.network, self.template)
+
+    @property
+    def assumed(self) -> tuple[Assumption, ...]:
+        """What was assumed because nobody told, each with the option that tells it."""
+        return assumptions(self.sites)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Where the result may be less than it seems, and what to do."""
+        record = self.polish_record
+        by_labels = record is not None and record.judged_on == "labels" and record.kept
+        found = [
+            size_warning(self.network, self.sites),
+            None
+            if by_labels
+            else verdict(self.agreement, self.site_agreement, polished=record is not None),
+        ]
+        return tuple(text for text in found if text is not None) + self.doubts
+
+    def site_part(self, site: int) -> Network:
+        """The global network cut down to the units of one site, in that site's order."""
+        mine = {group: assignments[site] for group, assignments in self.assignments.items()}
+        return replace(part_of(self.network, mine), name=self.sites.names[site])
+
+    def predict(self, inputs: ArrayLike) -> NDArray[Any]:
+        """The label, or the values, that the global network gives to each input."""
+        return self.network.predict(inputs)
+
+    def evaluate(self, inputs: ArrayLike, targets: ArrayLike, **wanted: bool) -> dict[str, Any]:
+        """How good the global network is on labelled data; see `pfnm.evaluate.evaluate`."""
+        return measuring.evaluate(self.network, inputs, targets, **wanted)
+
+    def check(self, *, seed: int = 0) -> Check:
+        """How like the sites together it answers, on fresh made-up inputs."""
+        return checked(self.network, self.sites, np.random.default_rng(seed))
+
+    def polish(
+        self,
+        data: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        *,
+        probes: bool = True,
+        seconds: float | None = None,
+        seed: int = 0,
+        on_epoch: OnEpoch | None = None,
+    ) -> Fusion:
+        """The fusion with its network taught by the sites' networks, on made-up or real inputs.
+
+        data: real inputs (examples, inputs), of which the sites say what they are; with targets
+        (labels or values), those are what is taught. Real inputs are half of what is taught, or
+        more where there are many, made-up ones the rest; with probes=False they are all of it.
+        seconds: be done by then.
+
+        The network is kept as it was where it does not get better: on other made-up inputs, or on
+        real ones that were held out. Units stay where they are, so assignments and a site's part
+        stay meaningful.
+        """
+        fusion = self.polished(
+            np.random.default_rng(seed),
+            data=data,
+            targets=targets,
+            probes=probes,
+            seconds=seconds,
+            on_epoch=on_epoch,
+        )
+        tell([text for text in fusion.warnings if text not in self.warnings])
+        return fusion
+
+    def polished(self, rng: np.random.Generator, **how: Any) -> Fusion:
+        """The same with a generator, and without a word; for rounds."""
+        check_ready(self.sites, how.get("data"))  # and loads PyTorch, whose threads are limited
+        with threads.limited():
+            network, record = polished(self.sites.scaled(self.network), self.sites, rng, **how)
+        return replace(
+            self,
+            network=self.sites.plain(network) if record.kept else self.network,
+            agreement=record.agreement,
+            site_agreement=record.site_agreement,
+            polish_record=record,
+        )
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the global network with the record of its making; the ending says the format."""
+        save(replace(self.network, metadata=self.record()), path, force=force)
+
+    def record(self) -> dict[str, Any]:
+        """What is written beside the network: everything needed to make it again."""
+        hashes = self.sites.hashes or (None,) * len(self.sites.names)
+        return {
+            "kind": "fusion",
+            "versions": dict(_versions()),
+            "options": dict(self.options),
+            "assumed": [{"what": one.what, "option": one.command_option} for one in self.assumed],
+            "warnings": list(self.warnings),
+            "sites": [
+                {"name": site.name, "sha256": found, "widths": site.widths}
+                for site, found in zip(self.sites.networks, hashes, strict=True)
+            ],
+            "widths": self.widths,
+            "objective": self.objective,
+            "settled": self.settled,
+            "agreement": self.agreement,
+            "site_agreement": self.site_agreement,
+            **({} if self.polish_record is None else {"polish": self.polish_record.told()}),
+        }
+
+    def __repr__(self) -> str:
+        together = sum(network.parameters for network in self.sites.networks)
+        widths = ", ".join(f"{group} {width}" for group, width in self.widths.items())
+        likeness = "not measured"
+        if self.agreement is not None and self.site_agreement is not None:
+            likeness = f"{self.agreement:.0%} (best single site {self.site_agreement:.0%})"
+        assumed = ", ".join(one.option for one in self.assumed) or "nothing"
+        return "\n".join(
+            [
+                f"Fusion of {len(self.sites.names)} networks: {_listed(self.sites.names)}",
+                f"  global units: {widths}",
+                f"  {self.network.parameters:,} parameters (the sites together {together:,})",
+                f"  likeness to the sites together on made-up inputs: {likeness}",
+                f"  assumed, not told: {assumed}; warnings: {len(self.warnings)}",
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        title, *rows = repr(self).splitlines()
+        lines = "".join(f"<li>{html.escape(row.strip())}</li>" for row in rows)
+        more = "".join(f"<li>{html.escape(text)}</li>" for text in self.warnings)
+        return f"<p><b>{html.escape(title)}</b></p><ul>{lines}</ul>" + (
+            f"<p>Warnings</p><ul>{more}</ul>" if more else ""
+        )
+
+
+def checked(network: Network, sites: Sites, rng: np.random.Generator) -> Check:
+    """How like the sites together a network answers on made-up inputs."""
+    with threads.limited():
+        probing = probe(sites, CHECK_PROBES, rng, to_judge=True)
+    shares = site_agreements(sites, probing)
+    best = int(np.argmax(shares))
+    found = max(0.0, agreement(sites.scaled(network), probing))
+    return Check(found, sites.names[best], max(0.0, shares[best]))
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: version(name) for name in ("pfnm", "numpy", "scipy")}
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")

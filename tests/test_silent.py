@@ -1,0 +1,179 @@
+"""What once went wrong without a word: now right, warned of, or asked about."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Run, random_network
+
+import pfnm
+from pfnm import PFNMError, PFNMWarning
+from pfnm.core.network import Array, Network
+from pfnm.federated.data import load_data
+from pfnm.federated.method import accuracy, train_local
+from pfnm.federated.setting import Federation, Setting, federation
+
+neural = pytest.importorskip("sklearn.neural_network")
+datasets = pytest.importorskip("sklearn.datasets")
+
+
+@cache
+def digits(split: str) -> tuple[Federation, list[Network]]:
+    found = federation(Setting(sites=5, split=split, alpha=0.3, epochs=20), load_data("digits"))
+    return found, list(train_local(found).networks.values())
+
+
+def trained(x: Array, y: Any, parts: Sequence[Any], **options: Any) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [
+            neural.MLPClassifier((30,), max_iter=100, random_state=j, **options).fit(x[p], y[p])
+            for j, p in enumerate(parts)
+        ]
+
+
+def state_dict(estimator: Any) -> dict[str, Array]:
+    """As PyTorch would have it: no word of activation, output or labels."""
+    pairs = zip(estimator.coefs_, estimator.intercepts_, strict=True)
+    return {
+        f"{2 * c}.{kind}": values
+        for c, (weight, bias) in enumerate(pairs)
+        for kind, values in (("weight", weight.T), ("bias", bias))
+    }
+
+
+def options_of(fusion: pfnm.Fusion) -> set[str]:
+    return {one.option for one in fusion.assumed}
+
+
+def test_uneven_sites_without_class_counts_are_noticed() -> None:
+    pytest.importorskip("torch")
+    uneven, networks = digits("dirichlet")
+    with pytest.warns(PFNMWarning, match="--class-counts"):
+        without = pfnm.fuse(networks)
+    counted = pfnm.fuse(networks, class_counts=list(uneven.counts.values()))
+    assert accuracy(uneven, counted.network) > accuracy(uneven, without.network)
+    assert "class_counts" in options_of(without) - options_of(counted)
+    assert not any("--class-counts" in text for text in counted.warnings)
+    _, even = digits("even")
+    assert not any("--class-counts" in text for text in pfnm.fuse(even).warnings)
+
+
+def test_labels_that_differ_and_were_not_given_are_noticed() -> None:
+    x, y = datasets.load_digits(return_X_y=True)
+    x = x / 16
+    low, high = np.flatnonzero(y < 6), np.flatnonzero(y > 3)
+    sites = [trained(x, y, [low])[0], trained(x, y - 4, [high])[0]]
+    unnamed = [state_dict(site) for site in sites]
+    with pytest.warns(PFNMWarning, match="--labels"):
+        without = pfnm.fuse(unnamed)
+    labels = [list(range(6)), list(range(4, 10))]
+    named = pfnm.fuse(unnamed, labels=labels)
+    assert named.evaluate(x, y)["accuracy"] > 0.8 > without.evaluate(x, y)["accuracy"]
+    assert not any("--labels" in text for text in named.warnings)
+    assert "labels" in options_of(without) - options_of(named)
+
+
+def test_an_activation_that_nobody_told_is_assumed_aloud(run: Run, tmp_path: Path) -> None:
+    x, y = datasets.load_digits(return_X_y=True)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 3)
+    sites = trained(x / 16, y, parts, activation="tanh")
+    bare = [state_dict(site) for site in sites]
+    assumed, told = pfnm.fuse(bare), pfnm.fuse(bare, activation="tanh")
+    assert "activation relu" in [one.what for one in assumed.assumed]
+    assert "activation" not in options_of(told)
+    assert "activation" not in options_of(pfnm.fuse(sites))  # which state it themselves
+    files = [tmp_path / f"site{j}.npz" for j in range(3)]
+    for path, site in zip(files, bare, strict=True):
+        np.savez(path, **site)  # type: ignore[arg-type]
+    out = tmp_path / "global.npz"
+    _, text, _ = run("fuse", *files, "-o", out)
+    assert "activation relu (--activation)" in text
+    assert {"what": "activation relu", "option": "--activation"} in pfnm.load(out).metadata[
+        "assumed"
+    ]
+    _, text, _ = run("fuse", *files, "-o", out, "--force", "--json")
+    assert {"what": "activation relu", "option": "--activation"} in json.loads(text)["assumed"]
+    assert run("fuse", *files, "-o", out, "--force", "--quiet") == (0, "", "")
+
+
+def test_standardised_inputs_are_seen_to_be_so() -> None:
+    x, y = datasets.load_breast_cancer(return_X_y=True)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 3)
+    fusion = pfnm.fuse(trained(x, y, parts))
+    assert str(fusion.sites.inputs.within) == "between -3 and 3"
+    assert "inputs between -3 and 3" in [one.what for one in fusion.assumed]
+
+
+def test_one_logit_is_not_guessed_to_be_a_value_or_a_probability(run: Run, tmp_path: Path) -> None:
+    x, y = datasets.load_breast_cancer(return_X_y=True)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 3)
+    bare = [state_dict(site) for site in trained(x, y, parts)]
+    with pytest.warns(PFNMWarning, match="--head sigmoid or --head values"):
+        unclear = pfnm.fuse(bare)
+    with pytest.raises(PFNMError, match="--head sigmoid"):
+        unclear.evaluate(x, y)
+    settled = pfnm.fuse(bare, head="sigmoid")
+    assert settled.evaluate(x, y)["accuracy"] > 0.95
+    assert "head" in options_of(unclear) - options_of(settled)
+    assert not any("--head" in text for text in settled.warnings)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    unclear.save(tmp_path / "g.npz")
+    status, _, error = run("evaluate", tmp_path / "g.npz", "--data", tmp_path / "data.npz")
+    assert (status, "--head sigmoid" in error) == (2, True)
+    told = ["--data", tmp_path / "data.npz", "--head", "sigmoid", "--json"]
+    status, text, _ = run("evaluate", tmp_path / "g.npz", *told)
+    assert json.loads(text)["accuracy"] > 0.95
+
+
+def test_a_result_larger_than_its_sites_together_is_told() -> None:
+    networks = [random_network(j, (6, 9, 9, 4), name=f"site{j}") for j in range(2)]
+    apart = pfnm.Prior(prior_variance=1.0, site_variance=1e-4)  # under which no units are alike
+    with pytest.warns(PFNMWarning, match="parameters, the 2 networks together"):
+        large = pfnm.fuse(networks, budget=None, prior=apart)
+    assert large.network.parameters > 2 * networks[0].parameters
+    small = pfnm.fuse(networks, budget="1x")
+    assert not any("together" in text and "parameters" in text for text in small.warnings)
+
+
+def test_a_fusion_that_looks_worse_than_the_best_site_is_told() -> None:
+    networks = [random_network(j, (6, 9, 9, 9, 4), name=f"site{j}") for j in range(4)]
+    with pytest.warns(PFNMWarning, match="not worth having"):
+        pfnm.fuse(networks, budget="1x")
+
+
+def test_the_same_model_twice_is_noticed() -> None:
+    network = random_network(0)
+    copies = [replace(network, name=name) for name in ("a", "b", "c")]
+    with pytest.warns(PFNMWarning, match="a"):
+        fusion = pfnm.fuse(copies)
+    assert sum("'b'" in text or " b" in text for text in fusion.warnings) >= 1
+
+
+@pytest.mark.parametrize("ignored", [{"mass": 2.0}, {"spread": 1.0}, {"rules": "paper"}])
+def test_options_that_a_prior_would_ignore_are_errors(ignored: dict[str, Any]) -> None:
+    networks = [random_network(j, name=f"site{j}") for j in range(2)]
+    with pytest.raises(PFNMError, match=f"{next(iter(ignored))} would be ignored"):
+        pfnm.fuse(networks, prior=pfnm.Prior(), **ignored)
+
+
+def test_check_uses_the_counts_of_the_record(
+    run: Run, site_files: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "global.npz"
+    run("fuse", *site_files, "-o", out, "--class-counts", tmp_path / "counts.json")
+    told = ["--class-counts", tmp_path / "counts.json"]
+    with_record, with_counts = (
+        json.loads(run("check", out, *site_files, "--json", *more)[1]) for more in ([], told)
+    )
+    assert with_record == with_counts
+    recorded = pfnm.check(out, site_files)
+    assert recorded.agreement == with_record["agreement"]
