@@ -291,13 +291,13 @@ def _by_torch(
     bend = torch.tanh if drawn["activation"] == "tanh" else torch.relu
     inputs, labels = torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))
     for _ in range(drawn["epochs"]):
-        for rows in torch.from_numpy(rng.permutation(len(y))).split(32):
+        for rows in torch.split(torch.from_numpy(rng.permutation(len(y))), 32):
             values = inputs[rows]
             for layer in stack[:-1]:
                 values = bend(layer(values))
             loss = torch.nn.functional.cross_entropy(stack[-1](values), labels[rows])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return mlp(
         [layer.weight.detach().numpy().T.copy() for layer in stack],
