@@ -26,6 +26,7 @@ from pfnm.core.doubts import (
     SHARPENING,
     class_doubts,
     estimated_shares,
+    likeness,
     order_gains,
     probabilities,
     unevenness,
@@ -66,8 +67,8 @@ def ranked(values: Array, counts: Array, known: Any) -> float | None:
         return None
 
     def centred(table: Array) -> Array:
-        table = table - table.mean(axis=1, keepdims=True)
-        return np.asarray(table - table.mean(axis=0)).ravel()
+        result: Array = table - table.mean(axis=1, keepdims=True)
+        return np.ravel(result - result.mean(axis=0))
 
     return float(spearmanr(centred(values), centred(shares)).statistic)
 
@@ -77,11 +78,11 @@ def measured(found: Federation, within: InputRange, fused: bool) -> dict[str, An
     sites = replace(comparable(found.networks), inputs=Units(within))
     probing = probe(sites, PROBES, np.random.default_rng(0))
     answers = probabilities(sites, probing, SHARPENING)
-    gains = order_gains(answers)
+    gains = order_gains(likeness(answers))
     row: dict[str, Any] = {
         "sites": len(found.networks),
         "uneven": round(unevenness(answers.mean(axis=2), sites.known), 3),
-        "gain": None if np.isnan(gains).all() else round(float(np.nanmax(gains)), 3),
+        "gain": round(float(gains.max()), 3),
         "doubts": [doubt.kind for doubt in class_doubts(sites, probing)],
     }
     if found.scenario in UNEVEN:

@@ -21,7 +21,7 @@ from pfnm.core.probes import Probing, is_classifier
 from pfnm.core.sites import Sites
 
 UNEVEN = 0.85  # deviation of log shares from which there is a doubt
-OTHER_ORDER = 0.15  # gain in correlation by another order of outputs from which there is a doubt
+OTHER_ORDER = 0.08  # gain in likeness by another order of outputs from which there is a doubt
 SHARPENING = 2.0  # of probabilities: small or short training leaves networks less sure than right
 LEAST_SHARE = 1e-3  # below it, how little is given to a class says more of the training than of it
 IN_USE = 0.1  # of an even share: outputs with less are hardly trained, and not compared
@@ -85,20 +85,44 @@ def unevenness(shares: Array, known: BoolArray) -> float:
     return float(np.sqrt(np.square(_relative(shares, known)).sum() / freedom))
 
 
-def order_gains(answers: Array) -> Array:
-    """How much better each site's outputs go with other sites' in another order, (J,).
+def likeness(answers: Array) -> Array:
+    """How each site's outputs go with the other sites', (J, K, K): own outputs, theirs.
 
-    answers: (J, K, probes), probabilities. For each pair of sites, the covariances of outputs,
-    those in the best order minus those in the given one, in units of the outputs' deviations; then
-    the median over a site's partners. NaN for a site that could not be compared with any.
+    answers: (J, K, probes), probabilities. The covariances of a site's outputs with another's, in
+    units of their deviations (so that a site's with itself add up to 1 on the diagonal); the mean
+    over other sites, in which what two sites have in common by chance is lost.
     """
-    gains: list[list[float]] = [[] for _ in answers]
-    for i, j, outputs, order, covariance in _compared(answers):
-        moved = covariance[np.arange(outputs.size), order].sum() - np.trace(covariance)
-        scale = np.prod([np.sqrt(answers[s, outputs].var(axis=1).sum()) for s in (i, j)])
-        for site in (i, j):
-            gains[site].append(float(moved / scale) if scale > 0 else 0.0)
-    return np.array([np.median(own) if own else np.nan for own in gains])
+    number, classes, probes = answers.shape
+    shares = answers.mean(axis=2)
+    in_use = shares > IN_USE / np.maximum((shares > 0).sum(axis=1, keepdims=True), 1)
+    deviations = answers - shares[:, :, None]
+    variances = np.square(deviations).mean(axis=2)
+    result = np.zeros((number, classes, classes))
+    for i in range(number):
+        partners = 0
+        for j in (i + 1 + np.arange(min(number - 1, MOST_PARTNERS))) % number:
+            outputs = np.flatnonzero(in_use[i] & in_use[j])
+            scale = np.sqrt(variances[i, outputs].sum() * variances[j, outputs].sum())
+            if outputs.size >= max(2, COMPARED * classes) and scale > 0:
+                covariance = deviations[i, outputs] @ deviations[j, outputs].T / probes
+                result[i][np.ix_(outputs, outputs)] += covariance / scale
+                partners += 1
+        result[i] /= max(partners, 1)
+    return result
+
+
+def order_gains(alike: Array) -> Array:
+    """How much better each site's outputs go with the others' in another order, (J,).
+
+    alike: (J, K, K), see `likeness`.
+    """
+    return np.array([own[_best(own)].sum() - np.trace(own) for own in alike])
+
+
+def _best(alike: Array) -> tuple[IntArray, IntArray]:
+    """Outputs, and which of the others' each goes with best, one to one."""
+    rows, columns = linear_sum_assignment(-alike)
+    return rows, columns
 
 
 def _relative(shares: Array, known: BoolArray) -> Array:
@@ -118,7 +142,7 @@ def _shares(sites: Sites, answers: Array) -> Iterator[Doubt]:
     relative = _relative(shares, sites.known)
     lowest = np.argsort(relative, axis=None)[:NAMED]
     examples = _listed(
-        f"{sites.networks[j].name} of {_name(sites, k)}"
+        f"{sites.networks[j].name} of {_name(sites, int(k))}"
         for j, k in zip(*np.unravel_index(np.sort(lowest), relative.shape), strict=True)
         if relative[j, k] < 0
     )
@@ -131,59 +155,24 @@ def _shares(sites: Sites, answers: Array) -> Iterator[Doubt]:
 
 
 def _labels(sites: Sites, answers: Array) -> Iterator[Doubt]:
-    gains = order_gains(answers)
-    doubtful = np.flatnonzero(np.nan_to_num(gains) > OTHER_ORDER)
+    alike = likeness(answers)
+    gains = order_gains(alike)
+    doubtful = np.flatnonzero(gains > OTHER_ORDER)
     if doubtful.size == 0:
         return
     names = [network.name for network in sites.networks]
-    if 2 * doubtful.size >= len(names):
-        who = f"the outputs of the sites ({_listed(names[j] for j in doubtful)})"
-        others = "the same classes"
-    else:
-        who = f"the outputs of {_listed(names[j] for j in doubtful)}"
-        others = "the classes that the other sites' do"
+    worst = int(np.argmax(gains))
+    own, others = _best(alike[worst])
+    place = int(np.argmax(alike[worst][own, others] - np.diag(alike[worst])))
+    who = _listed([names[j] for j in doubtful])
+    few = 2 * doubtful.size < len(names)
     yield Doubt(
         "labels",
-        f"{who} do not seem to mean {others}{_example(sites, answers, int(np.nanargmax(gains)))}; "
-        "give the class of each output of each site as labels (--labels)",
+        f"the outputs of {who} do not seem to mean the same classes as "
+        f"{'those of the other sites' if few else 'each other'} (output {own[place]} of "
+        f"{names[worst]} behaves more like output {others[place]} elsewhere); give the class of "
+        "each output of each site as labels (--labels)",
     )
-
-
-def _example(sites: Sites, answers: Array, site: int) -> str:
-    """An output of the site that goes with another output at another site, as words."""
-    best, words = 0.0, ""
-    for i, j, outputs, order, covariance in _compared(answers, site):
-        gains = covariance[np.arange(outputs.size), order] - np.diag(covariance)
-        place = int(np.argmax(gains))
-        if gains[place] > best:
-            best = float(gains[place])
-            own, other = outputs[place], outputs[order[place]]
-            words = (
-                f" ({_name(sites, own)} of {sites.networks[i].name} behaves like "
-                f"{_name(sites, other)} of {sites.networks[j].name})"
-            )
-    return words
-
-
-def _compared(
-    answers: Array, only: int | None = None
-) -> Iterator[tuple[int, int, IntArray, IntArray, Array]]:
-    """Pairs of sites, the outputs compared, their best order at the second site, covariances."""
-    number, classes, _ = answers.shape
-    shares = answers.mean(axis=2)
-    in_use = shares > IN_USE / np.maximum((shares > 0).sum(axis=1, keepdims=True), 1)
-    for i in range(number):
-        for step in range(1, min(number - 1, MOST_PARTNERS) + 1):
-            j = (i + step) % number
-            twice = j < i and number - step <= MOST_PARTNERS
-            if twice or (only is not None and only not in (i, j)):
-                continue
-            outputs = np.flatnonzero(in_use[i] & in_use[j])
-            if outputs.size < max(2, COMPARED * classes):
-                continue
-            first, second = answers[i, outputs], answers[j, outputs]
-            covariance = (first - first.mean(axis=1, keepdims=True)) @ second.T / second.shape[1]
-            yield i, j, outputs, linear_sum_assignment(-covariance)[1], covariance
 
 
 def _name(sites: Sites, output: int) -> str:
