@@ -153,9 +153,8 @@ def test_a_fusion_that_looks_worse_than_the_best_site_is_told() -> None:
 def test_the_same_model_twice_is_noticed() -> None:
     network = random_network(0)
     copies = [replace(network, name=name) for name in ("a", "b", "c")]
-    with pytest.warns(PFNMWarning, match="a"):
-        fusion = pfnm.fuse(copies)
-    assert sum("'b'" in text or " b" in text for text in fusion.warnings) >= 1
+    with pytest.warns(PFNMWarning, match="b has the same weights as a"):
+        pfnm.fuse(copies)
 
 
 @pytest.mark.parametrize("ignored", [{"mass": 2.0}, {"spread": 1.0}, {"rules": "paper"}])
@@ -177,3 +176,34 @@ def test_check_uses_the_counts_of_the_record(
     assert with_record == with_counts
     recorded = pfnm.check(out, site_files)
     assert recorded.agreement == with_record["agreement"]
+    turned = pfnm.as_sites(site_files[::-1], record=pfnm.load(out).metadata)
+    assert turned.class_counts is not None  # by site, whatever their order
+    assert turned.class_counts.tolist() == [[3, 2, 3, 4], [2, 2, 3, 4], [1, 2, 3, 4]]
+    assert pfnm.as_sites(site_files[:2], record=pfnm.load(out).metadata).class_counts is None
+
+
+@pytest.mark.parametrize("told", [{"head": "sigmoid"}, {"activation": "tanh"}])
+def test_check_takes_what_the_fused_file_says(told: dict[str, Any], tmp_path: Path) -> None:
+    bare = [{"0.weight": np.ones((5, 3)) * j, "2.weight": np.ones((2, 5))} for j in (1, 2, 3)]
+    pfnm.fuse(bare, **told).save(tmp_path / "g.npz")
+    assert 0 <= pfnm.check(tmp_path / "g.npz", bare).agreement <= 1
+
+
+def test_what_is_told_counts_for_networks_too() -> None:
+    told = replace(random_network(0), activation_told=False)
+    fusion = pfnm.fuse([told, replace(told, name="b")], activation="tanh")
+    assert fusion.network.activation == "tanh"
+    assert "activation" not in options_of(fusion)
+
+
+def test_outputs_that_contradict_each_other_are_refused() -> None:
+    for outputs in (("values", "softmax"), ("identity", "values"), ("sigmoid", "softmax")):
+        networks = [replace(random_network(j), output=o) for j, o in enumerate(outputs)]
+        with pytest.raises(PFNMError, match="has output"):
+            pfnm.fuse(networks)
+
+
+@pytest.mark.parametrize("inputs", [pfnm.Table, 5])
+def test_what_is_no_kind_is_named(inputs: Any) -> None:
+    with pytest.raises(PFNMError, match="expected a kind"):
+        pfnm.fuse([random_network(j) for j in range(2)], inputs=inputs)

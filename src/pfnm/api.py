@@ -17,6 +17,7 @@ from pfnm.core.doubts import class_doubts
 from pfnm.core.errors import PFNMError
 from pfnm.core.inputs import InputRange, Inputs
 from pfnm.core.joint import fuse_joint
+from pfnm.core.mlp import HEADS
 from pfnm.core.network import OUTPUT, Label
 from pfnm.core.prior import Prior
 from pfnm.core.probes import probe
@@ -126,7 +127,7 @@ def fuse(
     )
     fusion = replace(
         fusion,
-        options={**fusion.options, "seed": seed},
+        options={**fusion.options, "seed": int(seed)},
         template=None if isinstance(networks, Sites) else networks[0],
         doubts=doubts(sites, seed),
     )
@@ -164,6 +165,8 @@ def fuse_sites(
         budget = DEFAULT_BUDGET if method == "joint" and max_params is None else None
     elif isinstance(budget, str):
         budget = parsed_budget(budget)
+    elif isinstance(budget, np.generic):
+        budget = budget.item()
     limits = width_limits(sites.networks, budget)
     if max_params is not None:
         if limits is not None:
@@ -258,20 +261,27 @@ def check(
     record of a fused file holds are used where none are told.
     """
     (fused,) = as_networks([network], activation=activation, head=head)
+    told = (class_counts, site_weights, labels, inputs, input_range, input_like)
     if isinstance(networks, Sites):
+        if any(value is not None for value in told):
+            raise PFNMError("the sites hold all that is told of them; tell it to as_sites")
         sites = networks
     else:
-        recorded = fused.metadata.get("options", {})
+        if activation is None and fused.activation_told:
+            activation = fused.activation
+        if head is None and fused.output in HEADS:
+            head = fused.output
         sites = as_sites(
             networks,
-            class_counts=recorded.get("class_counts") if class_counts is None else class_counts,
-            site_weights=recorded.get("site_weights") if site_weights is None else site_weights,
+            class_counts=class_counts,
+            site_weights=site_weights,
             labels=labels,
             activation=activation,
             head=head,
             inputs=inputs,
             input_range=input_range,
             input_like=input_like,
+            record=fused.metadata,
         )
     aligned = comparable([*sites.networks, sites.scaled(fused)]).networks[-1]
     if aligned.sizes[OUTPUT] != sites.networks[0].sizes[OUTPUT]:

@@ -41,16 +41,51 @@ def as_sites(
     inputs: Inputs | str | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> Sites:
-    """The sites in one comparable form, with all that is known of them; arguments as `fuse` has."""
+    """The sites in one comparable form, with all that is known of them; arguments as `fuse` has.
+
+    record: of a file that was fused of these sites, whose class counts and site weights count
+    where none are told.
+    """
     if isinstance(networks, str | PathLike | Mapping):
         raise PFNMError("give a list of networks or files, at least two")
+    networks = list(networks)
     own = as_networks(networks, labels=labels, activation=activation, head=head)
     counts = counts_table(class_counts, own)
     hashes = tuple(sha256(n) if isinstance(n, str | PathLike) else None for n in networks)
+    if record is not None:
+        recorded = recorded_rows(record, own, hashes)
+        counts = recorded["class_counts"] if counts is None else counts
+        site_weights = recorded["site_weights"] if site_weights is None else site_weights
     sites = in_scaled_units(comparable(own, counts, site_weights))
     sites = replace(sites, hashes=hashes)
     return with_inputs(sites, inputs, input_range, input_like)
+
+
+def recorded_rows(
+    record: Mapping[str, Any], networks: Sequence[Network], hashes: Sequence[str | None]
+) -> dict[str, Any]:
+    """Class counts and site weights of a record, for these sites in their order.
+
+    A site is known by its file's hash, or else by its name; None where one of them is not found.
+    """
+    none = {"class_counts": None, "site_weights": None}
+    options, sites = record.get("options", {}), record.get("sites", [])
+    if record.get("kind") != "fusion" or not isinstance(options, dict):
+        return none
+    by_hash = {site.get("sha256"): place for place, site in enumerate(sites)}
+    by_name = {site["name"]: place for place, site in enumerate(sites)}
+    places = [
+        by_hash.get(found, by_name.get(network.name)) if found else by_name.get(network.name)
+        for network, found in zip(networks, hashes, strict=True)
+    ]
+    if None in places or len(set(places)) < len(sites):
+        return none
+    return {
+        name: None if options.get(name) is None else [options[name][place] for place in places]
+        for name in none
+    }
 
 
 def with_inputs(
@@ -72,12 +107,19 @@ def with_inputs(
     if ends is None and sites.scaling is not None:
         ends = sites.scaling.low, sites.scaling.high
     told = {"input_range"} if ends is not None else set()
+    if rows is not None:
+        told.add("inputs")
     kind: Inputs
     if inputs is None:
         within = None if ends is None else _in_units(sites, checked_range(ends, first))
         kind = chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
     else:
         kind = parsed_kind(inputs) if isinstance(inputs, str) else inputs
+        if isinstance(kind, type) or not hasattr(kind, "make"):
+            raise PFNMError(
+                f"inputs is {kind!r}, expected a kind such as Pictures(3, 32, 32) or Table(), or a "
+                "text such as 'pictures:3x32x32'"
+            )
         told.add("inputs")
         if isinstance(kind, Pictures | Signals | Table):
             if kind.range is not None or kind.mean is not None:
@@ -153,12 +195,19 @@ def as_networks(
             network = load(item, activation=activation, labels=own_labels, name=next(names))
         elif isinstance(item, Network):
             network = item if item.name != "network" else replace(item, name=f"site{place}")
+            if activation is not None and not network.activation_told:
+                network = replace(network, activation=activation, activation_told=True)
             if own_labels is not None:
                 network = replace(network, labels=tuple(own_labels))
         elif is_sklearn(item):
             from pfnm.frameworks.sklearn import from_estimator
 
             network = from_estimator(item, name=f"site{place}")
+            if own_labels is not None and tuple(own_labels) != network.labels:
+                raise PFNMError(
+                    f"site{place} states its classes itself, {list(network.labels or ())}; leave "
+                    "its labels out"
+                )
         elif isinstance(item, Mapping):
             from pfnm.frameworks.state_dict import from_state_dict
 

@@ -49,7 +49,7 @@ def verdict(fused: float | None, site: float | None, *, polished: bool = False) 
     if fused is None or site is None:
         return None
     advice = "allow a larger budget (--budget)" + ("" if polished else ", or polish it (--polish)")
-    if fused < site + CLEARLY:
+    if fused < min(site + CLEARLY, 1 - CLEARLY):
         return (
             "not worth having: on made-up inputs it answers like the sites together "
             f"{fused:.0%} of the time, the best single site {site:.0%}; {advice}"

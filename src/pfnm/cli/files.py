@@ -136,7 +136,9 @@ def evaluate(
     from pfnm.evaluate import evaluate as measure
     from pfnm.formats import site_names
     from pfnm.formats.data import read_examples
+    from pfnm.formats.folders import expanded
 
+    files = expanded(files)
     networks = load_all(files, activation, labels, head)
 
     @cache  # most networks have the same inputs

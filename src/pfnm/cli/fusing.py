@@ -25,10 +25,13 @@ from pfnm.cli.options import (
     SiteWeightsOption,
     ThreadsOption,
     gathered,
+    parsed_range,
+    read_site_labels,
 )
 from pfnm.conversion import with_inputs
 from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
+from pfnm.core.network import INPUT
 from pfnm.core.prior import RULES
 from pfnm.report.text import (
     assumed_lines,
@@ -189,11 +192,14 @@ def fuse(
     )  # fmt: skip
     if not probes and polish_data is None:
         raise PFNMError("--no-probes needs --polish-data to polish on")
-    if label is not None and polish_data is None and calibrate is None:
-        raise PFNMError("--label names a column of --polish-data or --calibrate; give one of them")
+    if label is not None and polish_data is None and calibrate is None and input_like is None:
+        raise PFNMError(
+            "--label names a column of --polish-data, --calibrate or --input-like; give one of them"
+        )
     sites = gathered(
-        files, class_counts, site_weights, labels, activation, head, inputs, input_range, input_like
-    )
+        files, class_counts, site_weights, labels, activation, head, inputs, input_range,
+        input_like, label=label,
+    )  # fmt: skip
     features = sites.networks[0].features
     real: tuple[Any, Any] = (None, None)
     if polish_data is not None:
@@ -202,7 +208,7 @@ def fuse(
         from pfnm.polishing import check_ready
 
         check_ready(sites, real[0])
-        if real[0] is not None and not sites.told:
+        if real[0] is not None and not sites.told:  # so that both fusing and polish know
             sites = with_inputs(sites, input_range=(real[0].min(axis=0), real[0].max(axis=0)))
     prior = given_prior(site_variance, prior_variance, mass, prior_mean, rules)
     settings: dict[str, Any] = {
@@ -307,12 +313,31 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Say how like its sites together a fused network answers, on made-up inputs. No data."""
-    record = pfnm.load(fused, activation=activation).metadata.get("options", {})
-    sites = gathered(
-        files, class_counts, site_weights, labels, activation, head, inputs, input_range,
-        input_like, record=record,
-    )  # fmt: skip
-    result = pfnm.check(fused, sites, activation=activation, head=head, seed=seed)
+    from pfnm.formats import site_names
+    from pfnm.formats.data import read_inputs
+    from pfnm.formats.folders import expanded
+    from pfnm.formats.tables import read_site_weights
+
+    like = None
+    if input_like is not None:
+        network = pfnm.load(fused)
+        like, _ = read_inputs(input_like, features=network.features, inputs=network.sizes[INPUT])
+    paths = expanded(files)
+    result = pfnm.check(
+        fused,
+        paths,
+        class_counts=class_counts,
+        site_weights=None
+        if site_weights is None
+        else read_site_weights(site_weights, site_names(paths)),
+        labels=read_site_labels(labels, paths),
+        activation=activation,
+        head=head,
+        inputs=inputs,
+        input_range=parsed_range(input_range),
+        input_like=like,
+        seed=seed,
+    )
     warning = verdict(result.agreement, result.site_agreement)
     if as_json:
         print(json.dumps({"file": str(fused), **vars(result), "warning": warning}, indent=2))

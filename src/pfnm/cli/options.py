@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from pfnm.conversion import Ends, as_sites
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS, HEADS
+from pfnm.core.network import INPUT
 from pfnm.core.sites import Sites
 
 KNOWN, RESULT = "What is known of the sites", "The result"
@@ -73,7 +74,9 @@ InputsOption = Annotated[
 InputRangeOption = Annotated[
     str | None,
     typer.Option(
-        help="Between which values the inputs lie: LOW,HIGH (default: 0,1).", rich_help_panel=KNOWN
+        help="Between which values the inputs lie: LOW,HIGH (default: 0,1; or -3,3 where the sites "
+        "seem to know standardised ones).",
+        rich_help_panel=KNOWN,
     ),
 ]
 InputLikeOption = Annotated[
@@ -105,13 +108,13 @@ def gathered(
     input_range: str | None,
     input_like: Path | None,
     *,
-    record: Mapping[str, Any] | None = None,
+    label: str | None = None,
 ) -> Sites:
     """The sites of the files, and all that the options tell of them.
 
-    record: of a fused file, whose class counts and weights count where none are told.
+    label: the column of --input-like that is no input.
     """
-    from pfnm.formats import site_names
+    from pfnm.formats import load, site_names
     from pfnm.formats.data import read_inputs
     from pfnm.formats.folders import expanded
     from pfnm.formats.tables import read_site_weights
@@ -119,14 +122,16 @@ def gathered(
     ends = parsed_range(input_range)
     files = expanded(arguments)
     names = site_names(files)
-    known = {} if record is None else record
-    like = None if input_like is None else read_inputs(input_like)[0]
+    like = None
+    if input_like is not None:
+        first = load(files[0])
+        like, _ = read_inputs(
+            input_like, label=label, features=first.features, inputs=first.sizes[INPUT]
+        )
     return as_sites(
         files,
-        class_counts=known.get("class_counts") if class_counts is None else class_counts,
-        site_weights=known.get("site_weights")
-        if site_weights is None
-        else read_site_weights(site_weights, names),
+        class_counts=class_counts,
+        site_weights=None if site_weights is None else read_site_weights(site_weights, names),
         labels=read_site_labels(labels, files),
         activation=activation,
         head=head,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pfnm.core.network import OUTPUT
 from pfnm.core.probes import is_classifier
 from pfnm.core.sites import Sites
 
@@ -35,9 +36,9 @@ def assumptions(sites: Sites) -> tuple[Assumption, ...]:
         several = "classes that exclude each other, by softmax"
         what = several if is_classifier(first) else "plain values, no probabilities"
         found.append(Assumption(f"outputs are {what}", "head"))
-    if is_classifier(first):
-        if first.labels is None:
-            found.append(Assumption("output i is the same class at every site", "labels"))
-        if sites.class_counts is None:
-            found.append(Assumption("all sites saw the classes in like shares", "class_counts"))
+    if first.labels is None and first.sizes[OUTPUT] > 1:
+        what = "class" if is_classifier(first) else "thing"
+        found.append(Assumption(f"output i is the same {what} at every site", "labels"))
+    if is_classifier(first) and sites.class_counts is None:
+        found.append(Assumption("all sites saw the classes in like shares", "class_counts"))
     return tuple(found)

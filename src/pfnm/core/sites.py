@@ -17,6 +17,8 @@ from pfnm.core.network import OUTPUT, Array, BoolArray, Network, Scaling, Tensor
 from pfnm.core.prior import LARGEST, SMALLEST
 from pfnm.core.scaling import taking_plain, taking_scaled
 
+LOGITS = {"softmax", "identity"}  # outputs of which the one is as good as the other
+
 
 @dataclass(frozen=True, eq=False)
 class Sites:
@@ -140,15 +142,16 @@ def _checked_weights(site_weights: ArrayLike | None, sites: int) -> Array:
 
 def _check_same_kind(network: Network, first: Network) -> None:
     """Same activation; same output function, a softmax being as good as the logits before it."""
-    pairs = [(network.activation, first.activation)]
-    if "sigmoid" in (network.output, first.output):
-        pairs.append((network.output, first.output))
-    for own, expected in pairs:
-        if own != expected:
-            raise PFNMError(
-                f"{network.name} has activation {own!r}, {first.name} has {expected!r}; only "
-                "networks with the same activations can be fused"
-            )
+    if network.activation != first.activation:
+        raise PFNMError(
+            f"{network.name} has activation {network.activation!r}, {first.name} has "
+            f"{first.activation!r}; only networks with the same activations can be fused"
+        )
+    if network.output != first.output and {network.output, first.output} != LOGITS:
+        raise PFNMError(
+            f"{network.name} has output {network.output!r}, {first.name} has {first.output!r}; "
+            "tell what the outputs of all are (head, --head), or leave one out"
+        )
 
 
 def checked_counts(class_counts: ArrayLike, networks: Sequence[Network], known: BoolArray) -> Array:

@@ -51,6 +51,8 @@ def one_column(inputs: Tensor, targets: NDArray[Any]) -> NDArray[Any]:
             f"the targets have shape {targets.shape} for {len(inputs)} examples; give one row of "
             "targets for each example"
         )
+    if targets.dtype.kind == "f" and not np.isfinite(targets).all():
+        raise PFNMError("the targets hold NaN or infinite values; leave such rows out")
     if len(targets) == 0:
         raise PFNMError("there are no examples; give at least one")
     return targets
@@ -98,7 +100,8 @@ def refuse_unclear(network: Network, targets: NDArray[Any]) -> None:
         raise PFNMError(
             f"{network.name} has {outputs} output{'s' * (outputs > 1)}, not known whether a "
             f"probability or a value, and the targets are {listed(distinct)}; say which: --head "
-            'sigmoid or --head values (in Python head="sigmoid" or head="values")'
+            'sigmoid or --head values (in Python fuse(..., head="sigmoid"), or '
+            'load(..., output="sigmoid"))'
         )
 
 

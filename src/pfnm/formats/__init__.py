@@ -103,7 +103,7 @@ def network_of(
         names=content.names,
         transposed=content.transposed,
         activation=known or "relu",
-        output=content.output or content.notes.get("output") or output or "identity",
+        output=content.output or noted_output(content) or output or "identity",
         labels=stated or labels,
         name=file,  # so that an error in the tensors names the file
         metadata=content.metadata,
@@ -182,3 +182,9 @@ def told(error: Exception) -> str:
     """Another library's error in one line, shortened: some libraries tell long stories."""
     text = textwrap.shorten(str(error), LONGEST_STORY, placeholder="...")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def noted_output(content: Content) -> str | None:
+    """The output function in a file's notes; "identity" says that nobody knew."""
+    noted: str | None = content.notes.get("output")
+    return None if noted == "identity" else noted

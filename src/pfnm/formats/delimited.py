@@ -145,9 +145,17 @@ def records(path: str, file: Any, delimiter: str) -> Iterator[tuple[int, list[st
         ) from None
 
 
+def widths_by(delimiter: str, lines: Sequence[str]) -> list[int]:
+    """The number of cells of each line; none where a cell would be longer than csv allows."""
+    try:
+        return [len(row) for row in csv.reader(lines, delimiter=delimiter)]
+    except csv.Error:
+        return []
+
+
 def delimiter_of(lines: Sequence[str]) -> str:
     """The delimiter that cuts all these lines into equally many cells, or else the first most."""
-    widths = {d: [len(row) for row in csv.reader(lines, delimiter=d)] for d in DELIMITERS}
+    widths = {d: widths_by(d, lines) for d in DELIMITERS}
     for delimiter, counts in widths.items():
         if counts and min(counts) == max(counts) > 1:
             return delimiter
