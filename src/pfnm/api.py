@@ -28,7 +28,7 @@ from pfnm.fusion import Check, Fusion, checked
 from pfnm.verdicts import open_head, tell
 
 METHODS = ("joint", "topdown")
-DOUBT_PROBES = 1000  # by which sites are compared with each other
+DOUBT_PROBES = 500  # by which sites are compared with each other
 
 Budget = float | int | str | None
 

@@ -18,7 +18,7 @@ from pfnm.core.atoms import Assignments, group_atoms, observed_mean, with_tensor
 from pfnm.core.errors import overflow_named
 from pfnm.core.inputs import Units
 from pfnm.core.matching import Matching, match
-from pfnm.core.mlp import ACTIVATIONS, layers
+from pfnm.core.mlp import ACTIVATIONS, first_layer, layers
 from pfnm.core.network import OUTPUT, BoolArray, Network, Tensor
 from pfnm.core.order import as_listed, in_order, start_in_order, unit_order
 from pfnm.core.prior import Prior
@@ -81,8 +81,10 @@ def fuse_joint(
     for emphasis in EMPHASES:
         states = joint_states(ordered, prior, limits, to_match, emphasis, start, order_rng, on_step)
         for sweep, matchings in enumerate(states, start=1):
+            first = None  # all networks of one matching have the same first layer
             for ridge, network in repaired(ordered, matchings, to_fit):
-                share = sure_agreement(network, to_check)
+                first = first_layer(network, to_check.inputs) if first is None else first
+                share = sure_agreement(network, to_check, first)
                 objective = sum(matching.objective for matching in matchings.values())
                 tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
                 if share > best_share:

@@ -170,27 +170,46 @@ def in_terms_of(network: Network, template: Network) -> Network:
     return replace(network, tensors=tensors, graph=template.graph)
 
 
-def preactivations(network: Network, inputs: Tensor) -> Iterator[Tensor]:
-    """The value of every layer before its activation, (examples, units), bottom to top."""
+def preactivations(
+    network: Network, inputs: Tensor, first: Tensor | None = None
+) -> Iterator[Tensor]:
+    """The value of every layer before its activation, (examples, units), bottom to top.
+
+    first: that of the first layer, where it is known already.
+    """
     stack = layers(network)
     _check_inputs(network, inputs)
     activation = ACTIVATIONS[network.activation]
     values = inputs
     for depth, layer in enumerate(stack):
-        values = (values if depth == 0 else activation(values)) @ layer.weight
-        if layer.bias is not None:
-            values = values + layer.bias
+        if depth == 0 and first is not None:
+            values = first
+        else:
+            values = (values if depth == 0 else activation(values)) @ layer.weight
+            if layer.bias is not None:
+                values = values + layer.bias
         yield values
 
 
-def forward(network: Network, inputs: Tensor) -> Tensor:
-    """The outputs (examples, outputs) before the output function."""
+def forward(network: Network, inputs: Tensor, first: Tensor | None = None) -> Tensor:
+    """The outputs (examples, outputs) before the output function.
+
+    first: what `first_layer` gives, where it is known already.
+    """
     _check_inputs(network, inputs)
     outputs = []
-    for first in range(0, max(len(inputs), 1), ROWS):
-        *_, values = preactivations(network, inputs[first : first + ROWS])
+    for start in range(0, max(len(inputs), 1), ROWS):
+        rows = slice(start, start + ROWS)
+        known = None if first is None else first[rows]
+        *_, values = preactivations(network, inputs[rows], known)
         outputs.append(values)
     return np.concatenate(outputs)
+
+
+def first_layer(network: Network, inputs: Tensor) -> Tensor:
+    """The value of the first layer before its activation, (examples, units)."""
+    blocks = (inputs[start : start + ROWS] for start in range(0, max(len(inputs), 1), ROWS))
+    return np.concatenate([next(preactivations(network, block)) for block in blocks])
 
 
 def _check_inputs(network: Network, inputs: Tensor) -> None:

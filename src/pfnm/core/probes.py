@@ -138,8 +138,10 @@ def _alike(network: Network, outputs: Tensor, wanted: Tensor) -> float:
     return float(1 - ((values - wanted) ** 2).sum() / spread) if spread > 0 else 0.0
 
 
-def sure_agreement(network: Network, probing: Probing) -> float:
+def sure_agreement(network: Network, probing: Probing, first: Tensor | None = None) -> float:
     """Of a classifier, agreement on what the sites' ensemble is surest of, classes counting alike.
+
+    first: what the network's first layer gives to the probes, where it is known (`first_layer`).
 
     Among fusions of the same size this chooses better than agreement does (docs/deep.md), which
     compares fusions of different sizes better.
@@ -149,7 +151,7 @@ def sure_agreement(network: Network, probing: Probing) -> float:
     sureness = probing.mean.max(axis=0)
     sure = sureness >= np.median(sureness)
     answers = probing.mean.argmax(axis=0)[sure]
-    same = forward(network, probing.inputs).argmax(axis=1)[sure] == answers
+    same = forward(network, probing.inputs, first).argmax(axis=1)[sure] == answers
     counts = np.bincount(answers)
     shares = np.bincount(answers, weights=same)[counts > 0] / counts[counts > 0]
     return float(shares.mean())
