@@ -292,7 +292,7 @@ def test_frontier_shows_size_against_accuracy(
     assert "exists already" in err
     status, text, _ = run("frontier", *site_files, "--budgets", "1x")
     assert status == 0
-    assert "agreement" in text
+    assert "likeness" in text
 
 
 def test_calibrate_chooses_on_labelled_data(

@@ -135,6 +135,15 @@ def with_inputs(
     return replace(sites, inputs=kind, told=frozenset(told))
 
 
+def with_range_of(sites: Sites, rows: Tensor) -> Sites:
+    """The sites, their inputs in the range of real ones where none was told; a told kind stays."""
+    if "input_range" in sites.told:
+        return sites
+    told = sites.inputs if "inputs" in sites.told else None
+    kind = told.kind if isinstance(told, WithUnits) else told
+    return with_inputs(sites, kind, input_range=(rows.min(axis=0), rows.max(axis=0)))
+
+
 def _in_units(sites: Sites, within: InputRange) -> InputRange:
     """A range of real inputs in the units in which the sites' networks take them."""
     if sites.scaling is None:

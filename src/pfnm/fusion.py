@@ -135,7 +135,7 @@ class Fusion(Solution):
             on_epoch=on_epoch,
         )
         tell([text for text in fusion.warnings if text not in self.warnings])
-        return fusion
+        return replace(fusion, options={**fusion.options, "polish_seed": int(seed)})
 
     def polished(self, rng: np.random.Generator, **how: Any) -> Fusion:
         """The same with a generator, and without a word; for rounds."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm import threads
-from pfnm.conversion import rows_of, with_inputs
+from pfnm.conversion import rows_of, with_range_of
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import forward
 from pfnm.core.network import INPUT, IntArray, Network, Tensor
@@ -89,9 +89,8 @@ def polished(
     real = _real(sites, network, data, targets)
     if real is None and not probes:
         raise PFNMError("without made-up inputs there is nothing to teach by; give data")
-    if data is not None and not sites.told:
-        rows = rows_of(data, network, REAL)
-        sites = with_inputs(sites, input_range=(rows.min(axis=0), rows.max(axis=0)))
+    if data is not None:
+        sites = with_range_of(sites, rows_of(data, network, REAL))
     # The third of the streams is the one that chose among the fusion's candidates.
     probe_rng, hold_rng, _, order_rng, check_rng = rng.spawn(5)
     to_check = probe(sites, CHECK_PROBES, check_rng, to_judge=True)

@@ -28,7 +28,7 @@ from pfnm.cli.options import (
     parsed_range,
     read_site_labels,
 )
-from pfnm.conversion import with_inputs
+from pfnm.conversion import with_range_of
 from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import INPUT
@@ -208,8 +208,8 @@ def fuse(
         from pfnm.polishing import check_ready
 
         check_ready(sites, real[0])
-        if real[0] is not None and not sites.told:  # so that both fusing and polish know
-            sites = with_inputs(sites, input_range=(real[0].min(axis=0), real[0].max(axis=0)))
+        if real[0] is not None:  # so that fusing knows it too
+            sites = with_range_of(sites, real[0])
     prior = given_prior(site_variance, prior_variance, mass, prior_mean, rules)
     settings: dict[str, Any] = {
         "prior": prior,

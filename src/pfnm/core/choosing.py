@@ -19,7 +19,7 @@ from pfnm.core.network import INPUT, Array, Network, Tensor
 from pfnm.core.probes import is_classifier
 from pfnm.core.sites import Sites
 
-CHOICE_INPUTS = 300  # of each kind: their agreement is then known to two hundredths
+CHOICE_INPUTS = 600  # of each kind: their agreement is then known to a hundredth or so
 SMALLEST_SIDE = 8  # of a picture's grid, in pixels
 CHANNELS = (1, 3)
 LEAST_SMOOTHNESS = 0.01  # correlation of neighbouring weights; untrained ones have none

@@ -91,7 +91,7 @@ def assumed_lines(fusion: Fusion) -> list[str]:
 def frontier_table(points: Sequence[Point]) -> Table:
     """Size against accuracy, a row a budget."""
     measured = any(point.accuracy is not None for point in points)
-    heads = ["budget", "widths", "parameters", "agreement", *(["accuracy"] if measured else [])]
+    heads = ["budget", "widths", "parameters", "likeness", *(["accuracy"] if measured else [])]
     table = Table(*heads)
     for point in points:
         cells = [point.name, point.widths, f"{point.parameters:,}"]
