@@ -135,7 +135,7 @@ def check_ready(sites: Sites, data: ArrayLike | None) -> None:
     """An error where polish could not begin: to be known before anything else is done."""
     try:
         with threads.waiting_briefly():
-            import torch  # noqa: F401
+            import torch  # noqa: F401  (only whether it is there)
     except ImportError:
         raise PFNMError("polish needs PyTorch; pip install 'pfnm[torch]'") from None
     if data is not None and len(rows_of(data, sites.networks[0], REAL)) < LEAST_INPUTS:
