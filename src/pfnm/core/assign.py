@@ -47,14 +47,16 @@ def _unconstrained(gain: Array, number: Array) -> IntArray | None:
 def _solve(gain: Array, number: Array) -> IntArray:
     """By linear sum assignment, without the rows and columns whose part is clear beforehand."""
     units = len(gain)
-    # Where founding is open to all, no unit joins for less than founding last would give it.
-    everybody_may_found = number.size >= units
-    useful = gain > (number[units - 1] if everybody_may_found else -np.inf)
-    columns = np.flatnonzero(useful.any(axis=0))
-    rows = np.flatnonzero(useful.any(axis=1)) if everybody_may_found else np.arange(units)
+    if number.size < units:
+        rows, columns = np.arange(units), np.flatnonzero(gain.max(axis=0) > -np.inf)
+    else:
+        # Founding is open to all: no unit joins for less than founding last would give it.
+        useful = gain > number[units - 1]
+        rows, columns = np.flatnonzero(useful.any(axis=1)), np.flatnonzero(useful.any(axis=0))
     number = number[units - rows.size : units]
     matrix = np.empty((rows.size, columns.size + number.size))
-    matrix[:, : columns.size] = gain[np.ix_(rows, columns)]
+    whole = (rows.size, columns.size) == gain.shape
+    matrix[:, : columns.size] = gain if whole else gain[np.ix_(rows, columns)]
     matrix[:, columns.size :] = number
     row, column = linear_sum_assignment(matrix, maximize=True)
     choice = np.full(units, FOUND)
