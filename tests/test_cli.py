@@ -280,7 +280,8 @@ def test_frontier_shows_size_against_accuracy(
     np.savez(tmp_path / "val.npz", x=x, y=y)
     arguments = ["frontier", *site_files, "--budgets", "1x,none", "--data", tmp_path / "val.npz"]
     status, text, _ = run(*arguments, "-o", tmp_path / "frontier.png", "--json")
-    points = json.loads(text)
+    told = json.loads(text)
+    points = told["points"]
     assert status == 0
     names = ["best site (site0)", "1x", "no limit", "ensemble of 3"]
     assert [point["name"] for point in points] == names
@@ -293,6 +294,7 @@ def test_frontier_shows_size_against_accuracy(
     status, text, _ = run("frontier", *site_files, "--budgets", "1x")
     assert status == 0
     assert "likeness" in text
+    assert text.count("(--") == len(told["assumed"]) > 0
 
 
 def test_calibrate_chooses_on_labelled_data(
@@ -432,4 +434,4 @@ def test_polish_on_data_and_what_is_wrong(run: Run, site_files: list[Path], tmp_
         assert error.count("\n") == 1
     assert target.read_bytes() == before
     status, text, _ = run("frontier", *site_files, "--budgets", "1x", "--polish", "--json")
-    assert [point["name"] for point in json.loads(text)][1:3] == ["1x", "1x, polished"]
+    assert [point["name"] for point in json.loads(text)["points"]][1:3] == ["1x", "1x, polished"]

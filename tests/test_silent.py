@@ -61,6 +61,8 @@ def test_uneven_sites_without_class_counts_are_noticed() -> None:
     assert accuracy(uneven, counted.network) > accuracy(uneven, without.network)
     assert "class_counts" in options_of(without) - options_of(counted)
     assert not any("--class-counts" in text for text in counted.warnings)
+    estimated = pfnm.fuse(networks, class_counts="estimated")
+    assert accuracy(uneven, estimated.network) > accuracy(uneven, without.network)
     _, even = digits("even")
     assert not any("--class-counts" in text for text in pfnm.fuse(even).warnings)
 
@@ -180,6 +182,21 @@ def test_check_uses_the_counts_of_the_record(
     assert turned.class_counts is not None  # by site, whatever their order
     assert turned.class_counts.tolist() == [[3, 2, 3, 4], [2, 2, 3, 4], [1, 2, 3, 4]]
     assert pfnm.as_sites(site_files[:2], record=pfnm.load(out).metadata).class_counts is None
+
+
+@pytest.mark.parametrize(
+    "told", [["--inputs", "pictures:2x3"], ["--inputs", "table", "--input-range=-3,3"], []]
+)
+def test_check_uses_the_inputs_of_the_record(
+    run: Run, site_files: list[Path], tmp_path: Path, told: list[str]
+) -> None:
+    out = tmp_path / "global.npz"
+    run("fuse", *site_files, "-o", out, *told)
+    without, again = (
+        json.loads(run("check", out, *site_files, "--json", *more)[1]) for more in ([], told)
+    )
+    assert without == again
+    assert len(without["assumed"]) == len(pfnm.load(out).metadata["assumed"])
 
 
 @pytest.mark.parametrize("told", [{"head": "sigmoid"}, {"activation": "tanh"}])

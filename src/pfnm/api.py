@@ -65,6 +65,7 @@ def fuse(
         that were made of such (`pfnm.as_sites`), which then hold what the next eight tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
+        "estimated": their shares, from what each network answers to made-up inputs.
     site_weights
         How much each site counts.
     labels, activation, head
@@ -197,6 +198,7 @@ def fuse_sites(
         "site_weights": sites.weights.tolist(),
         "inputs": str(sites.inputs),
         "input_range": range_told(sites.inputs.within),
+        "told_of_inputs": sorted(sites.told),
         "started_from_assignments": start is not None,
         "threads": threads.in_use(),
     }
@@ -257,8 +259,8 @@ def check(
 ) -> Check:
     """How like the sites together any network answers, on made-up inputs.
 
-    Networks and what is told of them as `fuse` takes it. Class counts and site weights that the
-    record of a fused file holds are used where none are told.
+    Networks and what is told of them as `fuse` takes it. What the record of a fused file holds of
+    it (class counts, site weights, kind and range of inputs) counts where nothing is told.
     """
     (fused,) = as_networks([network], activation=activation, head=head)
     told = (class_counts, site_weights, labels, inputs, input_range, input_like)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.core.choosing import chosen_inputs
+from pfnm.core.doubts import estimated_shares
 from pfnm.core.errors import PFNMError
 from pfnm.core.inputs import InputRange, Inputs, Like, Scaled, WithUnits
 from pfnm.core.kinds import Pictures, Signals, Table, parsed_kind
 from pfnm.core.mlp import with_head
 from pfnm.core.network import INPUT, Label, Network, Tensor
-from pfnm.core.sites import Sites, comparable, in_scaled_units
+from pfnm.core.probes import is_classifier, probe
+from pfnm.core.sites import Sites, comparable, in_scaled_units, with_counts
 from pfnm.formats import load, site_names
 from pfnm.formats.tables import counts_matrix, read_class_counts
 
@@ -27,7 +29,9 @@ CHOICE_SEED = 0  # of the inputs by which a kind is chosen, always the same
 Ends = tuple[ArrayLike, ArrayLike]
 """The smallest and the largest value of inputs: of all of them, or of each."""
 Counts = ArrayLike | Mapping[str, Any] | str | PathLike[str] | None
-"""Examples of each class at each site: (J, K), a mapping from site name, or a file of such."""
+"""Examples of each class at each site: (J, K), a mapping from site name, a file, "estimated"."""
+ESTIMATED = "estimated"  # class counts, from what the sites' networks answer
+SHARE_PROBES = 1000  # on which they are estimated
 
 
 def as_sites(
@@ -45,22 +49,31 @@ def as_sites(
 ) -> Sites:
     """The sites in one comparable form, with all that is known of them; arguments as `fuse` has.
 
-    record: of a file that was fused of these sites, whose class counts and site weights count
-    where none are told.
+    record: of a file that was fused of these sites, which tells what is not told here: class
+    counts, site weights, kind and range of inputs.
     """
-    if isinstance(networks, str | PathLike | Mapping):
+    if isinstance(networks, str | PathLike | Mapping) or not isinstance(networks, Iterable):
         raise PFNMError("give a list of networks or files, at least two")
     networks = list(networks)
     own = as_networks(networks, labels=labels, activation=activation, head=head)
-    counts = counts_table(class_counts, own)
+    estimated = isinstance(class_counts, str | PathLike) and str(class_counts) == ESTIMATED
+    counts = None if estimated else counts_table(class_counts, own)
     hashes = tuple(sha256(n) if isinstance(n, str | PathLike) else None for n in networks)
     if record is not None:
         recorded = recorded_rows(record, own, hashes)
         counts = recorded["class_counts"] if counts is None else counts
         site_weights = recorded["site_weights"] if site_weights is None else site_weights
+        if all(told is None for told in (inputs, input_range, input_like)):
+            inputs, input_range = recorded_inputs(record)
     sites = in_scaled_units(comparable(own, counts, site_weights))
     sites = replace(sites, hashes=hashes)
-    return with_inputs(sites, inputs, input_range, input_like)
+    sites = with_inputs(sites, inputs, input_range, input_like)
+    if not estimated:
+        return sites
+    if not is_classifier(sites.networks[0]):
+        raise PFNMError("class counts are estimated of classifiers, and these networks are none")
+    probing = probe(sites, SHARE_PROBES, np.random.default_rng(CHOICE_SEED))
+    return with_counts(sites, estimated_shares(sites, probing))
 
 
 def recorded_rows(
@@ -86,6 +99,24 @@ def recorded_rows(
         name: None if options.get(name) is None else [options[name][place] for place in places]
         for name in none
     }
+
+
+def recorded_inputs(record: Mapping[str, Any]) -> tuple[str | None, Ends | None]:
+    """The kind and the range of inputs that a record says were told, where it tells enough."""
+    options = record.get("options", {})
+    if record.get("kind") != "fusion" or not isinstance(options, dict):
+        return None, None
+    told, kind, ends = (options.get(n) for n in ("told_of_inputs", "inputs", "input_range"))
+    if not isinstance(told, list) or not isinstance(kind, str):
+        return None, None
+    try:
+        parsed_kind(kind)
+    except PFNMError:
+        told = [one for one in told if one != "inputs"]
+    return (
+        kind if "inputs" in told else None,
+        (ends[0], ends[1]) if "input_range" in told and isinstance(ends, list) else None,
+    )
 
 
 def with_inputs(
@@ -185,6 +216,19 @@ def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
     return rows
 
 
+def _checked_labels(
+    labels: Sequence[Sequence[Label] | None], networks: int
+) -> Sequence[Sequence[Label] | None]:
+    if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray):
+        raise PFNMError(f"labels is {labels!r}, expected a list of names for each site")
+    for own in labels:
+        if own is not None and not isinstance(own, Sequence | np.ndarray):
+            raise PFNMError(f"labels: {own!r} is no list of names; give one for each site")
+    if len(labels) != networks:
+        raise PFNMError(f"labels of {len(labels)} sites for {networks} networks")
+    return labels
+
+
 def as_networks(
     items: Sequence[Any],
     *,
@@ -195,9 +239,7 @@ def as_networks(
     """Files, live objects and `Network`s as `Network`s, each named after its file or place."""
     paths = [item for item in items if isinstance(item, str | PathLike)]
     names = iter(site_names(paths))
-    labels = [None] * len(items) if labels is None else labels
-    if len(labels) != len(items):
-        raise PFNMError(f"labels of {len(labels)} sites for {len(items)} networks")
+    labels = [None] * len(items) if labels is None else _checked_labels(labels, len(items))
     networks = []
     for place, (item, own_labels) in enumerate(zip(items, labels, strict=True)):
         if isinstance(item, str | PathLike):

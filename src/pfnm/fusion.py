@@ -38,6 +38,8 @@ class Check:
     agreement: float
     best_site: str
     site_agreement: float
+    assumed: tuple[Assumption, ...] = ()
+    """What was assumed of the sites because nobody told."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -208,7 +210,7 @@ def checked(network: Network, sites: Sites, rng: np.random.Generator) -> Check:
     shares = site_agreements(sites, probing)
     best = int(np.argmax(shares))
     found = max(0.0, agreement(sites.scaled(network), probing))
-    return Check(found, sites.names[best], max(0.0, shares[best]))
+    return Check(found, sites.names[best], max(0.0, shares[best]), assumptions(sites))
 
 
 @cache

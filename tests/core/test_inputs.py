@@ -103,7 +103,7 @@ def test_columns_of_a_table_have_their_own_mean_and_deviation() -> None:
         ("Pictures:28x28", "pictures of 1x28x28, between 0 and 1"),
         ("signals:12x1000", "signals of 12x1000, between -3 and 3"),
         ("signals:1000", "signals of 1x1000, between -3 and 3"),
-        ("table", "a table, between -3 and 3"),
+        ("table", "table, between -3 and 3"),
     ],
 )
 def test_kinds_are_read_from_texts(text: str, told: str) -> None:

@@ -52,7 +52,7 @@ def show(experiment: Experiment, rows: Sequence[Row], folder: Path) -> None:
     out.print(f"{folder}: rows.csv, {', '.join(path.name for path in paths)}")
 
 
-@app.command()
+@app.command(epilog="Example: pfnm reproduce rounds --quick")
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="An experiment that --list names, or all.")

@@ -29,7 +29,7 @@ from pfnm.measures import Measures
 FEW = 6  # inputs whose names and scaling are shown
 
 
-@app.command()
+@app.command(epilog="Example: pfnm inspect global.pt")
 def inspect(
     file: Annotated[Path, typer.Argument(help="A file of a network.")],
     activation: ActivationOption = None,
@@ -111,7 +111,9 @@ def first_few(texts: Sequence[str]) -> str:
     return ", ".join(texts[:FEW]) + (f", ... ({len(texts)})" if len(texts) > FEW else "")
 
 
-@app.command()
+@app.command(
+    epilog="Example: pfnm evaluate site_a.pt site_b.pt global.pt --data test.csv --label outcome"
+)
 def evaluate(
     files: Annotated[list[Path], typer.Argument(help="One or more files of networks.")],
     data: Annotated[
@@ -129,10 +131,7 @@ def evaluate(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure networks on labelled data: accuracy and more, or for a regression R2 and errors.
-
-    Example: pfnm evaluate site_a.pt site_b.pt global.pt --data test.csv --label outcome
-    """
+    """Measure networks on labelled data: accuracy and more, or for a regression R2 and errors."""
     from pfnm.evaluate import evaluate as measure
     from pfnm.formats import site_names
     from pfnm.formats.data import read_examples
@@ -222,7 +221,7 @@ def load_labelled(file: Path, activation: str | None, labels: Path | None) -> Ne
     return pfnm.load(file, activation=activation, labels=own)
 
 
-@app.command()
+@app.command(epilog="Example: pfnm demo --folder digits")
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the site files and the result go.")] = Path(
         "pfnm-demo"

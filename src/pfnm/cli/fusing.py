@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import pfnm
+from pfnm.api import doubts
 from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, progress, warn
 from pfnm.cli.options import (
     RESULT,
@@ -29,12 +30,14 @@ from pfnm.cli.options import (
     read_site_labels,
 )
 from pfnm.conversion import with_range_of
+from pfnm.core.assumptions import assumptions
 from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import INPUT
 from pfnm.core.prior import RULES
 from pfnm.report.text import (
     assumed_lines,
+    assumed_told,
     frontier_table,
     fusion_summary,
     fusion_table,
@@ -277,7 +280,7 @@ def show(fusion: pfnm.Fusion, output: Path, calibration: Any) -> None:
             f"calibrated: spread {calibration.spread:g}, mass {calibration.mass:g}, {width} "
             f"(accuracy {calibration.accuracy:.1%} on the data it was chosen on)"
         )
-    for line in assumed_lines(fusion):
+    for line in assumed_lines(fusion.assumed):
         out.print(line)
     for text in fusion.warnings:
         warn(text)
@@ -340,10 +343,13 @@ def check(
     )
     warning = verdict(result.agreement, result.site_agreement)
     if as_json:
-        print(json.dumps({"file": str(fused), **vars(result), "warning": warning}, indent=2))
+        told = {**vars(result), "assumed": assumed_told(result.assumed)}
+        print(json.dumps({"file": str(fused), **told, "warning": warning}, indent=2))
         return
     out.print(f"{fused}: {likeness_told(result.agreement, None)}")
     out.print(f"the best single site, {result.best_site}: {result.site_agreement:.0%}")
+    for line in assumed_lines(result.assumed):
+        out.print(line)
     if warning is not None:
         warn(warning)
 
@@ -398,12 +404,18 @@ def frontier(
         )
     if output is not None:
         draw_frontier(points, output)
+    assumed, doubtful = assumptions(sites), doubts(sites, seed)
     if as_json:
-        print(json.dumps([vars(point) for point in points], indent=2))
+        told = {"assumed": assumed_told(assumed), "warnings": doubtful}
+        print(json.dumps({"points": [vars(point) for point in points], **told}, indent=2))
         return
     out.print(frontier_table(points))
     if output is not None:
         out.print(str(output))
+    for line in assumed_lines(assumed):
+        out.print(line)
+    for text in doubtful:
+        warn(text)
 
 
 def given_prior(

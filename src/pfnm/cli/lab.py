@@ -22,7 +22,9 @@ DataDirOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog="Example: pfnm simulate --data mnist --sites 10 --split dirichlet --rounds 5 -o run"
+)
 def simulate(
     data: Annotated[
         str, typer.Option(help="digits, mnist, fashion, cifar10, or an .npz with x and y.")
@@ -210,7 +212,7 @@ def parsed_joins(given: list[str]) -> dict[str, int]:
     return joins
 
 
-@data_app.command("list")
+@data_app.command("list", epilog="Example: pfnm data list")
 def data_list(data_dir: DataDirOption = None) -> None:
     """Name the data sets, and say which are here."""
     from rich.table import Table
@@ -226,7 +228,7 @@ def data_list(data_dir: DataDirOption = None) -> None:
     out.print(table)
 
 
-@data_app.command("get")
+@data_app.command("get", epilog="Example: pfnm data get mnist")
 def data_get(
     name: Annotated[str, typer.Argument(help="A name that `pfnm data list` gives.")],
     data_dir: DataDirOption = None,

@@ -48,7 +48,8 @@ FilesArgument = Annotated[
 CountsOption = Annotated[
     Path | None,
     typer.Option(
-        help="JSON: site name to list of examples per class; or CSV, a row a site.",
+        help="JSON: site name to list of examples per class; or CSV, a row a site. Or the word "
+        "estimated: their shares, from the networks' answers.",
         rich_help_panel=KNOWN,
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from numbers import Integral
+from numbers import Integral, Real
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
@@ -21,7 +21,7 @@ def width_limits(networks: Sequence[Network], budget: float | int | None) -> dic
     """
     if budget is None:
         return None
-    if isinstance(budget, bool) or not 0 < budget < inf:
+    if isinstance(budget, bool) or not isinstance(budget, Real) or not 0 < budget < inf:
         raise PFNMError(f"budget is {budget}, expected a positive factor or number of units")
     limits = {}
     units = isinstance(budget, Integral)

@@ -150,7 +150,7 @@ def _shares(sites: Sites, answers: Array) -> Iterator[Doubt]:
         "shares",
         "the sites seem to have seen very different shares of the classes (comparatively little: "
         f"{examples}); give the number of examples of each class at each site as class_counts "
-        "(--class-counts)",
+        "(--class-counts), or have it estimated (--class-counts estimated)",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,7 +164,7 @@ class Table:
     one is 1 and the others 0.
 
     >>> print(Table(range=(0, 10), whole=[2], one_hot=[[3, 4, 5]]))
-    a table
+    table
     """
 
     mean: ArrayLike | None = None
@@ -207,12 +207,15 @@ class Table:
         return drawn.astype(np.float32)
 
     def __str__(self) -> str:
-        return "a table"
+        return "table"
 
 
 def parsed_kind(text: str) -> Pictures | Signals | Table:
-    """A kind from a text: pictures:3x32x32 (or 32x32x3, 28x28), signals:12x1000, table."""
-    name, _, shape = text.strip().lower().partition(":")
+    """A kind from a text: pictures:3x32x32 (or 32x32x3, 28x28), signals:12x1000, table.
+
+    What a kind is printed as will do too.
+    """
+    name, _, shape = text.strip().lower().replace(" of ", ":").partition(":")
     try:
         lengths = tuple(int(length) for length in shape.split("x")) if shape else ()
         match name, lengths:
@@ -360,6 +363,10 @@ def _check_columns(kind: Pictures | Signals | Table, network: Network, scale: _S
 def _places(columns: Sequence[int | str], network: Network) -> list[int]:
     """The numbers of columns that are told by number or by name."""
     names = network.features or ()
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise PFNMError(
+            f"a table's columns are told as lists, not {columns!r}; one_hot takes a list of lists"
+        )
     places = []
     for column in columns:
         place = names.index(column) if column in names else column

@@ -108,12 +108,15 @@ def comparable(
                 )
     aligned, known = align_labels(align_inputs(aligned))
     weights = _checked_weights(site_weights, len(aligned))
-    output, counts = np.where(known, weights[:, None], 0.0), None
-    if class_counts is not None:
-        counts = checked_counts(class_counts, aligned, known)
-        seen = counts * weights[:, None]
-        output = seen / seen.sum(axis=0)
-    return Sites(aligned, weights, output, known, counts)
+    sites = Sites(aligned, weights, np.where(known, weights[:, None], 0.0), known)
+    return sites if class_counts is None else with_counts(sites, class_counts)
+
+
+def with_counts(sites: Sites, class_counts: ArrayLike) -> Sites:
+    """The sites, each counting for a class with its share of the class's examples."""
+    counts = checked_counts(class_counts, sites.networks, sites.known)
+    seen = counts * sites.weights[:, None]
+    return replace(sites, class_counts=counts, output_weights=seen / seen.sum(axis=0))
 
 
 def in_scaled_units(sites: Sites) -> Sites:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from pfnm.core.assumptions import Assumption
 from pfnm.frontier import Point
 from pfnm.fusion import Fusion
 
@@ -54,7 +55,7 @@ def fusion_summary(fusion: Fusion, output: str) -> dict[str, Any]:
         "agreement": fusion.agreement,
         "site_agreement": fusion.site_agreement,
         "polish": None if fusion.polish_record is None else fusion.polish_record.told(),
-        "assumed": [{"what": one.what, "option": one.command_option} for one in fusion.assumed],
+        "assumed": assumed_told(fusion.assumed),
         "warnings": list(fusion.warnings),
         "options": dict(fusion.options),
         "trace": {group: [asdict(s) for s in sweeps] for group, sweeps in fusion.trace.items()},
@@ -80,12 +81,17 @@ def likeness_told(agreement: float, site: float | None) -> str:
     return f"likeness to the sites together on made-up inputs, not quality: {agreement:.0%}{beside}"
 
 
-def assumed_lines(fusion: Fusion) -> list[str]:
+def assumed_lines(assumed: Sequence[Assumption]) -> list[str]:
     """What was assumed and not told, a line each, with the option that tells it."""
-    if not fusion.assumed:
+    if not assumed:
         return []
-    lines = [f"  {one.what} ({one.command_option})" for one in fusion.assumed]
+    lines = [f"  {one.what} ({one.command_option})" for one in assumed]
     return ["assumed, because nothing tells it (the option that does):", *lines]
+
+
+def assumed_told(assumed: Sequence[Assumption]) -> list[dict[str, str]]:
+    """The same for machines."""
+    return [{"what": one.what, "option": one.command_option} for one in assumed]
 
 
 def frontier_table(points: Sequence[Point]) -> Table:
