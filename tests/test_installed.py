@@ -27,7 +27,7 @@ BRINGS = {
     "sklearn": {"sklearn", "skops", "joblib"},
     "plot": {"matplotlib"},
 }
-BRINGS["lab"] = BRINGS["torch"] | BRINGS["sklearn"] | BRINGS["plot"] | {"pooch"}
+BRINGS["lab"] = BRINGS["torch"] | BRINGS["sklearn"] | BRINGS["plot"] | {"pooch", "msgspec"}
 OPTIONAL = {"pandas", "pyarrow", "ray", "distributed"}.union(*BRINGS.values())
 
 WORKS = [

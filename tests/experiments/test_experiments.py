@@ -29,7 +29,7 @@ from pfnm.experiments.rows import (
     write_rows,
 )
 from pfnm.experiments.runner import ENGINES, _results, run, seconds_spent
-from pfnm.federated.runs import locked
+from pfnm.federated.folders import locked
 from pfnm.formats.files import make_folder
 from pfnm.report.experiments import draw
 from pfnm.report.page import write_page
@@ -140,7 +140,7 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     with pytest.raises(PFNMError, match=r"experiment\.json: cannot be read"):
         run(one, tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(PFNMError, match="no folder can be made"):
+    with pytest.raises(PFNMError, match="is no folder"):
         run(one, tmp_path / "file")
 
 

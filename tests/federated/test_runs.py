@@ -16,9 +16,11 @@ from pfnm import threads as working
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import IntArray, Network, Tensor
 from pfnm.federated.data import load_data
+from pfnm.federated.folders import locked
 from pfnm.federated.methods import METHODS
 from pfnm.federated.plain import module_of, network_of, one_by_one, train_module
-from pfnm.federated.runs import locked, read_rows, resume, simulate
+from pfnm.federated.records import read_rows, read_run
+from pfnm.federated.runs import resume, simulate
 from pfnm.federated.setting import Setting, federation
 from pfnm.federated.training import Recipe
 
@@ -173,17 +175,19 @@ def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(PFNMError, match="there is a run already"):
         simulate(SMALL, run)
     description = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**description, "data_sha256": "0"}))
+    replace(read_run(run), data_sha256="0").write(run)
     with pytest.raises(PFNMError, match="not what the run began with"):
         resume(run)
     (run / "run.json").write_text(json.dumps(description))
     with pytest.raises(PFNMError, match="began with the training"):
         resume(run, train=one_by_one(lambda network, *_: network))
     damages: list[tuple[dict[str, Any], str]] = [
-        ({"threads": 0}, "threads is not positive"),
+        ({"threads": 0}, "was changed since"),
+        ({"data_dir": 0}, "cannot be read"),
         ({"setting": "abc"}, "another version"),
-        ({"setting": {**description["setting"], "sites": "x"}}, "the setting is damaged"),
-        ({"setting": {**description["setting"], "hidden": 5}}, "the setting is damaged"),
+        ({"setting": {**description["setting"], "seed": 1}}, "was changed since"),
+        ({"setting": {**description["setting"], "sites": "x"}}, "cannot be read"),
+        ({"setting": {**description["setting"], "hidden": 5}}, "cannot be read"),
     ]
     for damage, message in damages:
         (run / "run.json").write_text(json.dumps({**description, **damage}))
@@ -193,9 +197,10 @@ def test_what_is_wrong_with_a_folder_is_told(tmp_path: Path) -> None:
     (run / "run.json").write_text(json.dumps(description))
     with pytest.raises(PFNMError, match="another version of pfnm"):
         resume(run)
-    (run / "run.json").write_text("{")
-    with pytest.raises(PFNMError, match="cannot be read"):
-        resume(run)
+    for text in ("{", "[" * 100_000, "1", "\0"):
+        (run / "run.json").write_text(text)
+        with pytest.raises(PFNMError, match="cannot be read"):
+            resume(run)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +310,7 @@ def test_a_row_cut_short_and_rows_ahead_of_a_checkpoint_are_done_again(tmp_path:
     assert without_times(again) == without_times(rows)
     lines = metrics.read_text().splitlines()
     metrics.write_text("\n".join([lines[0], "1", "\xff", *lines[2:]]))  # a row is lost
-    (tmp_path / "run" / "checkpoints" / ".left.tmp").write_text("of a killed process")
+    (tmp_path / "run" / "checkpoints" / ".left.0123abcd.tmp").write_text("of a killed process")
     again = resume(tmp_path / "run")
     assert without_times(again) == without_times(rows)
     assert not list((tmp_path / "run").rglob("*.tmp"))

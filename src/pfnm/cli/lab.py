@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Any
 
 import typer
 
-from pfnm.cli.console import JsonOption, SeedOption, app, bar, out
+from pfnm.cli.console import JsonOption, SeedOption, app, bar, out, warn
 from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
 
@@ -88,6 +89,7 @@ def simulate(
     """Run a federation on this machine: split data over sites, train, combine, record."""
     from pfnm.federated import runs
     from pfnm.federated.methods import METHODS, chosen_methods
+    from pfnm.federated.records import read_run
     from pfnm.federated.setting import Setting, paper_training
     from pfnm.report.split import draw_split
 
@@ -97,7 +99,11 @@ def simulate(
         return
     if resume is not None:
         folder = resume
-        setting = runs.setting_of(runs.read_run(folder), folder)
+        runs.check_installed()
+        begun = read_run(folder)
+        setting = begun.setting
+        for text in begun.changed():
+            warn(text)
     else:
         given = {
             "learning_rate": learning_rate,
@@ -126,7 +132,7 @@ def simulate(
             share_counts=counts,
             seed=seed,
         )
-        name = f"{Path(data).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        name = f"{Path(data).stem}-{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
         folder = Path("runs") / name if output is None else output
     names = chosen_methods(setting)
     total = sum(1 if METHODS[n].round is None else setting.rounds for n in names)
@@ -145,7 +151,7 @@ def simulate(
             rows = runs.resume(folder, data_dir=data_dir, on_row=on_row)
         else:
             rows = runs.simulate(setting, folder, data_dir=data_dir, threads=threads, on_row=on_row)
-    drawn = draw_split(runs.read_run(folder)["class_counts"], folder / "split.png")
+    drawn = draw_split(read_run(folder).class_counts, folder / "split.png")
     if as_json:
         print(json.dumps({"run": str(folder), "rows": rows}, indent=2))
         return

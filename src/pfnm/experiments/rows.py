@@ -113,7 +113,7 @@ def read_rows(folder: Path) -> list[Row]:
             f"{path}: has no column {error}, so it is of another version of pfnm; choose another "
             "folder"
         ) from None
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, csv.Error) as error:
         raise PFNMError(f"{path}: cannot be read ({told(error)}); choose another folder") from None
 
 
@@ -138,4 +138,9 @@ def _parsed(row: dict[str, str]) -> Row:
     for names, kind in ((WHOLE, int), (NUMBERS, float)):
         for name in names:
             parsed[name] = kind(row[name]) if row[name] else None
+            if not -math.inf < (parsed[name] or 0) < math.inf:
+                raise ValueError(f"{name} is {row[name]}")
+    for name in (*JOB, "method"):
+        if parsed[name] is None:
+            raise ValueError(f"a row without its {name}")
     return parsed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,9 +24,11 @@ from pfnm.experiments.definition import OPTIONS, Experiment, Job
 from pfnm.experiments.rows import COLUMNS, TRIED, Row, read_rows, write_rows
 from pfnm.experiments.trials import run_job, setting_of
 from pfnm.federated.data import load_data
-from pfnm.federated.runs import check_installed, locked, sha256, versions
+from pfnm.federated.folders import claimed
+from pfnm.federated.records import processor, versions
+from pfnm.federated.runs import check_installed, sha256
 from pfnm.formats import told
-from pfnm.formats.files import make_folder, write_whole
+from pfnm.formats.files import write_whole
 
 RECORD = "experiment.json"
 ENGINES = ("local", "ray", "dask")
@@ -52,8 +53,7 @@ def run(
     check_installed("joblib", "matplotlib")  # figures are drawn last: it would be late to know
     from joblib import delayed
 
-    make_folder(folder)
-    with locked(folder):
+    with claimed(folder, RECORD):
         conditions = _conditions(experiment) | {
             f"{name}, sha256": sha256(load_data(name, data_dir)) for name in experiment.data
         }
@@ -80,8 +80,9 @@ def run(
                 "conditions": before.get("conditions", {}) | conditions,
                 "runs": [*before.get("runs", []), this],
             }
-            write_rows(folder, rows)
+            # First the record, by which the folder is known to be ours.
             write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
+            write_rows(folder, rows)
             if on_job is not None:
                 on_job(len(jobs) - len(todo) + done, len(jobs))
     if failed:
@@ -95,7 +96,7 @@ def _circumstances(engine: str, workers: int) -> dict[str, Any]:
     return {
         "workers": workers,
         "engine": engine,
-        "processor": f"{os.cpu_count()} cores, {_processor()}",
+        "processor": processor(),
         "source_sha256": _source(),
         "versions": versions(),
     }
@@ -118,15 +119,6 @@ def _source() -> str:
     for path in sorted(package.rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def check_rows(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,49 @@ from pfnm.formats.files import write_whole
 LOCAL = "local"  # the checkpoint of what all sites have after training alone
 NOTE = "pfnm"  # the one metadata key of a checkpoint: safetensors writes several in any order
 
+Tensors = Mapping[str, NDArray[Any]]
+N = TypeVar("N", bound="Note")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """What a checkpoint says beside its tensors."""
+
+    run: str
+    """The digest of the run it belongs to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalNote(Note):
+    """Of what all sites have after training alone."""
+
+    sites: list[str]
+    left_out: dict[str, str]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateNote(Note):
+    """Of where a method stands."""
+
+    round: int
+    network: bool
+    objective: float | None
+    groups: list[str]
+    assigned: list[str]
+    sent: list[str]
+
 
 class Checkpoints:
-    """Where each method stands, as safetensors; a network has the tensors `like` has."""
+    """Where each method of a run stands, as safetensors; a network has the tensors `like` has."""
 
-    def __init__(self, folder: Path, like: Network) -> None:
-        self.folder, self.like = folder, like
+    def __init__(self, folder: Path, like: Network, run: str) -> None:
+        self.folder, self.like, self.run = folder, like, run
 
     def local(self) -> Local | None:
         """What all sites have after training alone; None before that."""
-        found = self._read(LOCAL)
-        if found is None:
-            return None
-        note, tensors = found
-        networks = {name: self._network(tensors, name) for name in note["sites"]}
-        return Local(networks, note["left_out"], note["seconds"])
+        return self._read(LOCAL, LocalNote, self._local)
 
     def keep_local(self, local: Local) -> None:
         """Write it."""
@@ -44,17 +72,21 @@ class Checkpoints:
             for name, network in local.networks.items()
             for key, tensor in network.tensors.items()
         }
-        note = {
-            "sites": list(local.networks),
-            "left_out": dict(local.left_out),
-            "seconds": local.seconds,
-        }
+        note = LocalNote(
+            run=self.run,
+            sites=list(local.networks),
+            left_out=dict(local.left_out),
+            seconds=local.seconds,
+        )
         self._write(LOCAL, note, tensors)
+
+    def _local(self, note: LocalNote, tensors: Tensors) -> Local:
+        networks = {name: self._network(tensors, name) for name in note.sites}
+        return Local(networks, note.left_out, note.seconds)
 
     def round(self, name: str) -> int:
         """The last round of a method that is kept."""
-        found = self._read(f"method-{name}")
-        return 0 if found is None else int(found[0]["round"])
+        return self.state(name)[0]
 
     def forget(self, name: str) -> None:
         """Remove where a method stands, so that it begins again."""
@@ -62,21 +94,7 @@ class Checkpoints:
 
     def state(self, name: str) -> tuple[int, State]:
         """The last round of a method, and what it carries on."""
-        found = self._read(f"method-{name}")
-        if found is None:
-            return 0, State()
-        note, tensors = found
-        server = Server(
-            self._network(tensors, "global") if note["network"] else None,
-            {
-                group: {site: tensors[f"assignment/{group}/{site}"] for site in note["assigned"]}
-                for group in note["groups"]
-            },
-            {site: self._network(tensors, f"sent/{site}") for site in note["sent"]},
-            note["objective"],
-        )
-        moments = {key.removeprefix("m/"): t for key, t in tensors.items() if key.startswith("m/")}
-        return note["round"], State(server, moments)
+        return self._read(f"method-{name}", StateNote, self._state) or (0, State())
 
     def keep_state(self, name: str, number: int, state: State) -> None:
         """Write it."""
@@ -89,21 +107,39 @@ class Checkpoints:
         for group, sites in server.assignments.items():
             tensors |= {f"assignment/{group}/{site}": own for site, own in sites.items()}
         tensors |= {f"m/{key}": value for key, value in state.moments.items()}
-        note = {
-            "round": number,
-            "network": server.network is not None,
-            "objective": server.objective,
-            "groups": list(server.assignments),
-            "assigned": list(next(iter(server.assignments.values()), {})),
-            "sent": list(server.sent),
-        }
+        note = StateNote(
+            run=self.run,
+            round=number,
+            network=server.network is not None,
+            objective=server.objective,
+            groups=list(server.assignments),
+            assigned=list(next(iter(server.assignments.values()), {})),
+            sent=list(server.sent),
+        )
         self._write(f"method-{name}", note, tensors)
 
-    def _network(self, tensors: Mapping[str, NDArray[Any]], name: str) -> Network:
+    def _state(self, note: StateNote, tensors: Tensors) -> tuple[int, State]:
+        network = self._network(tensors, "global") if note.network else None
+        assignments = {
+            group: {site: tensors[f"assignment/{group}/{site}"] for site in note.assigned}
+            for group in note.groups
+        }
+        for group, sites in assignments.items():
+            for units in sites.values():
+                width = 0 if network is None else network.sizes[group]
+                if units.dtype != np.intp or not ((units >= 0) & (units < width)).all():
+                    raise ValueError(f"units of {group} that are not there")
+        sent = {site: self._network(tensors, f"sent/{site}") for site in note.sent}
+        moments = {key.removeprefix("m/"): t for key, t in tensors.items() if key.startswith("m/")}
+        return note.round, State(Server(network, assignments, sent, note.objective), moments)
+
+    def _network(self, tensors: Tensors, name: str) -> Network:
         own = {key: tensors[f"{name}/{key}"] for key in self.like.tensors}
         return replace(self.like, tensors=own, name=name.removeprefix("sent/"))
 
-    def _read(self, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    def _read(self, name: str, kind: type[N], made: Callable[[N, Tensors], T]) -> T | None:
+        """What is made of a checkpoint; None where there is none."""
+        from msgspec.json import decode
         from safetensors import safe_open
 
         path = self.folder / f"{name}.safetensors"
@@ -111,15 +147,17 @@ class Checkpoints:
             return None
         try:
             with safe_open(path, framework="numpy") as file:
-                note = json.loads(file.metadata()[NOTE])
-                return note, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                note = decode(file.metadata()[NOTE], type=kind)
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            if note.run != self.run:
+                raise ValueError("it belongs to another run")
+            return made(note, tensors)
         except Exception as error:  # whatever safetensors raises on a damaged file
             raise PFNMError(f"{path}: damaged ({told(error)}); begin the run again") from None
 
-    def _write(
-        self, name: str, note: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def _write(self, name: str, note: Note, tensors: Tensors) -> None:
         from safetensors.numpy import save as to_bytes
 
         plain = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
-        write_whole(self.folder / f"{name}.safetensors", to_bytes(plain, {NOTE: json.dumps(note)}))
+        text = json.dumps(asdict(note))
+        write_whole(self.folder / f"{name}.safetensors", to_bytes(plain, {NOTE: text}))

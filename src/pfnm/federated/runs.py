@@ -11,11 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, fields
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,19 +25,28 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
 from pfnm.federated.checkpoints import Checkpoints
 from pfnm.federated.data import Data, load_data
+from pfnm.federated.folders import claimed
 from pfnm.federated.method import train_local
 from pfnm.federated.methods import METHODS, chosen_methods, combined_once
+from pfnm.federated.records import (
+    METRICS,
+    RUN,
+    Row,
+    Run,
+    processor,
+    read_rows,
+    read_run,
+    versions,
+)
 from pfnm.federated.setting import Federation, Setting, federation
 from pfnm.federated.training import LocalTraining, stacked
-from pfnm.formats import save, told
-from pfnm.formats.files import make_folder, write_whole
+from pfnm.formats import save
+from pfnm.formats.files import write_whole
+from pfnm.verdicts import tell
 
-RUN, METRICS, TABLE, LOCK = "run.json", "metrics.jsonl", "table.md", "lock"
-PARTS = ("setting", "data_sha256", "data_dir", "threads", "training", "class_counts")  # of run.json
-NEEDED = ("torch", "sklearn", "filelock")  # by every simulation
-LIBRARIES = ("pfnm", "numpy", "scipy", "torch", "scikit-learn", "safetensors")
+TABLE, CHECKPOINTS, GLOBAL = "table.md", "checkpoints", "global"
+NEEDED = ("torch", "sklearn", "filelock", "msgspec")  # by every simulation
 
-Row = dict[str, Any]
 OnRow = Callable[[Row], None]
 
 
@@ -64,21 +70,23 @@ def simulate(
     data = load_data(setting.data, data_dir)
     federated = federation(setting, data, train)
     width_limits([federated.start(0)], setting.budget)
-    if (folder / RUN).exists():
-        raise PFNMError(f"{folder}: there is a run already; resume it, or choose another folder")
-    for part in ("checkpoints", "global"):
-        make_folder(folder / part)
-    description = {
-        "setting": asdict(setting),
-        "data_sha256": sha256(data),
-        "data_dir": None if data_dir is None else str(data_dir),
-        "threads": threads,
-        "training": _name_of(train),
-        "versions": versions(),
-        "class_counts": {name: found.tolist() for name, found in federated.counts.items()},
-    }
-    write_whole(folder / RUN, json.dumps(description, indent=2).encode())
-    return _run(federated, folder, threads, on_row)
+    run = Run(
+        setting=setting,
+        data_sha256=sha256(data),
+        data_dir=None if data_dir is None else str(data_dir),
+        threads=threads,
+        training=_name_of(train),
+        versions=versions(),
+        processor=processor(),
+        class_counts={name: found.tolist() for name, found in federated.counts.items()},
+    )
+    with claimed(folder, RUN, parts=(CHECKPOINTS, GLOBAL)):
+        if (folder / RUN).exists():
+            raise PFNMError(
+                f"{folder}: there is a run already; resume it, or choose another folder"
+            )
+        run.write(folder)
+        return _run(run, federated, folder, on_row)
 
 
 def resume(
@@ -90,18 +98,19 @@ def resume(
 ) -> list[Row]:
     """Go on with an interrupted run; the result is that of a run without interruption."""
     check_installed()
-    description = read_run(folder)
-    setting = setting_of(description, folder)
-    place = description.get("data_dir")
-    data = load_data(setting.data, data_dir or (None if place is None else Path(place)))
-    if sha256(data) != description["data_sha256"]:
-        raise PFNMError(f"{folder}: the data {setting.data} is not what the run began with")
-    if _name_of(train) != description["training"]:
+    run = read_run(folder)
+    place = data_dir or (None if run.data_dir is None else Path(run.data_dir))
+    data = load_data(run.setting.data, place)
+    if sha256(data) != run.data_sha256:
+        raise PFNMError(f"{folder}: the data {run.setting.data} is not what the run began with")
+    if _name_of(train) != run.training:
         raise PFNMError(
-            f"{folder}: the run began with the training {description['training']}, not "
-            f"{_name_of(train)}; resume it with the same"
+            f"{folder}: the run began with the training {run.training}, not {_name_of(train)}; "
+            "resume it with the same"
         )
-    return _run(federation(setting, data, train), folder, int(description["threads"]), on_row)
+    tell(run.changed())
+    with claimed(folder, RUN, parts=(CHECKPOINTS, GLOBAL)):
+        return _run(run, federation(run.setting, data, train), folder, on_row)
 
 
 def check_installed(*more: str) -> None:
@@ -120,58 +129,12 @@ def _torch_threads() -> int:
     return torch.get_num_threads()
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """What run.json says."""
-    path = folder / RUN
-    if not path.is_file():
-        raise PFNMError(f"{folder}: there is no run in it ({RUN} is missing); check the path")
-    try:
-        description: dict[str, Any] = json.loads(path.read_text())
-        missing = {*PARTS} - {*description}
-        if missing:
-            raise ValueError(f"{min(missing)} is missing")
-        if not int(description["threads"]) > 0:
-            raise ValueError("threads is not positive")
-    except (ValueError, TypeError, OSError) as error:
-        raise PFNMError(f"{path}: cannot be read ({told(error)})") from None
-    return description
-
-
-def setting_of(description: Mapping[str, Any], folder: Path) -> Setting:
-    """The setting a run was begun with."""
-    given = description["setting"]
-    known = {field.name for field in fields(Setting)}
-    if not isinstance(given, dict) or set(given) != known:
-        raise PFNMError(f"{folder}: the run was made by another version of pfnm; begin it again")
-    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    try:
-        return Setting(**plain)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise PFNMError(f"{folder / RUN}: the setting is damaged ({told(error)})") from None
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """The rows of a run so far; a line that was cut short is left out."""
-    path = folder / METRICS
-    rows: list[Row] = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-            if row["method"] in METHODS and row["round"] > 0:
-                rows.append(row)
-        except (ValueError, KeyError, TypeError):
-            continue
-    return rows
-
-
-def _run(federated: Federation, folder: Path, threads: int, on_row: OnRow) -> list[Row]:
-    setting = federated.setting
+def _run(run: Run, federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
+    setting = run.setting
     _torch_threads()  # by which PyTorch is loaded: only then can its threads be limited
     # Sums are rounded differently by another number of threads.
-    with locked(folder), working.limited(torch=threads):
-        for left in folder.rglob(".*.tmp"):  # of a process that was killed while writing
-            left.unlink()
-        checkpoints = Checkpoints(folder / "checkpoints", federated.start(0))
+    with working.limited(1, torch=run.threads):
+        checkpoints = Checkpoints(folder / CHECKPOINTS, federated.start(0), run.digest)
         local = checkpoints.local()
         if local is None:
             checkpoints.keep_local(train_local(federated))
@@ -262,23 +225,7 @@ def _settled_rows(folder: Path, names: Sequence[str], checkpoints: Checkpoints) 
 
 def _keep_global(folder: Path, name: str, network: Network | None) -> None:
     if network is not None:
-        save(network, folder / "global" / f"{name}.safetensors", force=True)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Two processes must not write one run, or one experiment."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise PFNMError(f"{folder}: another process is at work in it; wait for it") from None
-    try:
-        yield
-    finally:
-        lock.release()
+        save(network, folder / GLOBAL / f"{name}.safetensors", force=True)
 
 
 def sha256(data: Data) -> str:
@@ -291,14 +238,3 @@ def sha256(data: Data) -> str:
 
 def _name_of(train: LocalTraining) -> str:
     return f"{train.__module__}.{train.__qualname__}"
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the libraries that results hang on."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
