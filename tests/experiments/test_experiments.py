@@ -28,7 +28,7 @@ from pfnm.experiments.rows import (
     with_compact,
     write_rows,
 )
-from pfnm.experiments.runner import ENGINES, _results, run, seconds_spent
+from pfnm.experiments.runner import ENGINES, _results, check_rows, run, seconds_spent
 from pfnm.federated.folders import locked
 from pfnm.formats.files import make_folder
 from pfnm.report.experiments import draw
@@ -556,3 +556,29 @@ def test_a_worker_that_is_killed_is_told_in_one_line() -> None:
 def test_a_page_without_rows_has_no_experiments(tmp_path: Path) -> None:
     write_page([experiment("sites")], tmp_path, tmp_path / "page.md")
     assert "## sites" not in (tmp_path / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("experiment.json", '{"conditions": {}, "runs": [{"jobs": 1}]}'),
+        ("experiment.json", '{"conditions": {}, "runs": [null]}'),
+        ("experiment.json", "[" * 100_000),
+        ("rows.csv", ",".join(COLUMNS) + "\ndigits,even\n"),
+        ("rows.csv", ",".join(COLUMNS) + "\ndigits,even,pfnm,a" + ",1" * 18 + "\n"),
+        ("rows.csv", ",".join(COLUMNS) + "\ndigits,even,pfnm,9,2,1,0,1,1,1,1,0" + ",inf" * 10),
+    ],
+)
+def test_damaged_records_are_told_in_a_line(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "experiment.json").write_text('{"conditions": {}, "runs": []}')
+    (tmp_path / name).write_text(text)
+    with pytest.raises(PFNMError, match=name):
+        check_rows(experiment("timing", quick=True), tmp_path)
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("precious")
+    with pytest.raises(PFNMError, match="is not empty"):
+        run(experiment("timing", quick=True), tmp_path)
+    assert (tmp_path / "rows.csv").read_text() == "precious"
+    assert len(list(tmp_path.iterdir())) == 1

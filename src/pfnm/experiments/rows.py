@@ -22,6 +22,7 @@ WHOLE = ("sites", "depth", "trial", "round", "communications", "units", "paramet
 VALUES = ("epochs", "prior_variance", "site_variance", "mass", "rate")
 RESULTS = ("accuracy", "train_accuracy", "log_ratio", "seconds", "job_seconds")
 NUMBERS = (*VALUES, *RESULTS)
+MOST = 1e300  # of any number, so that means of them are numbers
 COLUMNS = (*TEXTS, *WHOLE, *NUMBERS)
 JOB = ("data", "split", "sites", "depth", "trial")  # what tells one job from another
 COMPACT = "pfnm-compact"  # PFNM no larger than the sites' networks together: from rows of others
@@ -138,8 +139,10 @@ def _parsed(row: dict[str, str]) -> Row:
     for names, kind in ((WHOLE, int), (NUMBERS, float)):
         for name in names:
             parsed[name] = kind(row[name]) if row[name] else None
-            if not -math.inf < (parsed[name] or 0) < math.inf:
-                raise ValueError(f"{name} is {row[name]}")
+            if not abs(parsed[name] or 0) <= MOST:
+                raise ValueError(f"{name} is {row[name]:.20}")
+    if not all(word.isascii() and word.isdigit() for word in (parsed["widths"] or "").split()):
+        raise ValueError(f"widths is {parsed['widths']:.20}")
     for name in (*JOB, "method"):
         if parsed[name] is None:
             raise ValueError(f"a row without its {name}")

@@ -161,8 +161,9 @@ def _record(folder: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text())
-        return {"conditions": dict(found["conditions"]), "runs": list(found["runs"])}
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        runs = [{**run, "seconds": float(run["seconds"])} for run in found["runs"]]
+        return {"conditions": dict(found["conditions"]), "runs": runs}
+    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise PFNMError(f"{path}: cannot be read ({told(error)}); choose another folder") from None
 
 

@@ -104,10 +104,9 @@ def read_run(folder: Path) -> Run:
 
 def read_rows(folder: Path) -> list[Row]:
     """The rows of a run so far; a line that is none (one that was cut short, say) is left out."""
-    from msgspec import MsgspecError
-    from msgspec.json import Decoder
+    from msgspec import MsgspecError, convert
 
-    path, decoder = folder / METRICS, Decoder(Recorded)
+    path, known = folder / METRICS, {field.name for field in fields(Recorded)}
     try:
         lines = path.read_bytes().splitlines() if path.exists() else []
     except OSError as error:
@@ -115,11 +114,12 @@ def read_rows(folder: Path) -> list[Row]:
     rows: list[Row] = []
     for line in lines:
         try:
-            row = decoder.decode(line)
-        except (MsgspecError, RecursionError, UnicodeDecodeError):
+            row = json.loads(line)
+            typed = convert(row, Recorded)
+        except (ValueError, RecursionError, MsgspecError):
             continue
-        if row.method in METHODS and row.round > 0:
-            rows.append(json.loads(line))
+        if {*row} == known and typed.method in METHODS and typed.round > 0:
+            rows.append(row)
     return rows
 
 
