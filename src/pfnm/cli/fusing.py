@@ -48,6 +48,7 @@ from pfnm.threads import limited
 from pfnm.verdicts import verdict
 
 PRIOR, POLISH = "The prior", "Polish, and choosing on data"
+LINKS = " (of a symbolic link what it points to)"
 
 
 @app.command(
@@ -89,7 +90,7 @@ def fuse(
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing output.", rich_help_panel=RESULT)
+        bool, typer.Option("--force", help=f"Replace an existing output{LINKS}.", rich_help_panel=RESULT)
     ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[
@@ -173,10 +174,16 @@ def fuse(
     ] = None,
 ) -> None:
     """Fuse trained networks from files into one network. No data, no retraining."""
-    from pfnm.formats import check_target
+    from pfnm.formats import format_of
     from pfnm.formats.data import read_examples, read_inputs
+    from pfnm.formats.files import check_output
+    from pfnm.formats.folders import expanded
 
-    check_target(output, force=force)
+    format_of(output)
+    site_files = expanded(files)
+    tables = (class_counts, site_weights, labels, input_like, polish_data, calibrate)
+    read = [*site_files, *(table for table in tables if table is not None)]
+    check_output(output, force=force, inputs=read)
     chosen_by_hand = {
         "--site-variance": site_variance,
         "--prior-variance": prior_variance,
@@ -200,7 +207,7 @@ def fuse(
             "--label names a column of --polish-data, --calibrate or --input-like; give one of them"
         )
     sites = gathered(
-        files, class_counts, site_weights, labels, activation, head, inputs, input_range,
+        site_files, class_counts, site_weights, labels, activation, head, inputs, input_range,
         input_like, label=label,
     )  # fmt: skip
     features = sites.networks[0].features
@@ -381,7 +388,9 @@ def frontier(
     ] = False,
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help=f"Replace an existing picture{LINKS}.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fuse at several budgets and show size against accuracy (or likeness, without data)."""
@@ -403,7 +412,7 @@ def frontier(
             sites, budgets=chosen, examples=examples, polished=polish, seed=seed, on_step=advance
         )
     if output is not None:
-        draw_frontier(points, output)
+        draw_frontier(points, output, force=force)
     assumed, doubtful = assumptions(sites), doubts(sites, seed)
     if as_json:
         told = {"assumed": assumed_told(assumed), "warnings": doubtful}
