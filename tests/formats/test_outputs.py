@@ -26,8 +26,7 @@ def test_of_many_writers_at_once_one_has_the_name(tmp_path: Path) -> None:
     def outcome(number: int) -> str | None:
         try:
             write_whole(target, str(number).encode(), force=False)
-        except PFNMError as error:
-            assert "exists already" in str(error)
+        except PFNMError:
             return None
         return str(number)
 

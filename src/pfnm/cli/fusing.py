@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 import pfnm
 from pfnm.api import doubts
-from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, progress, warn
+from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, print_json, progress, warn
 from pfnm.cli.options import (
     RESULT,
     ActivationOption,
@@ -48,7 +47,7 @@ from pfnm.threads import limited
 from pfnm.verdicts import verdict
 
 PRIOR, POLISH = "The prior", "Polish, and choosing on data"
-LINKS = " (of a symbolic link what it points to)"
+REPLACE = "Replace an existing output; of a symbolic link what it points to."
 
 
 @app.command(
@@ -90,7 +89,8 @@ def fuse(
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help=f"Replace an existing output{LINKS}.", rich_help_panel=RESULT)
+        bool,
+        typer.Option("--force", help=REPLACE, rich_help_panel=RESULT),
     ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[
@@ -264,7 +264,7 @@ def fuse(
     if as_json:
         summary = fusion_summary(fusion, str(output))
         chosen = None if calibration is None else asdict(calibration)
-        print(json.dumps({**summary, "calibration": chosen}, indent=2))
+        print_json({**summary, "calibration": chosen})
     elif not quiet:
         show(fusion, output, calibration)
 
@@ -351,7 +351,7 @@ def check(
     warning = verdict(result.agreement, result.site_agreement)
     if as_json:
         told = {**vars(result), "assumed": assumed_told(result.assumed)}
-        print(json.dumps({"file": str(fused), **told, "warning": warning}, indent=2))
+        print_json({"file": str(fused), **told, "warning": warning})
         return
     out.print(f"{fused}: {likeness_told(result.agreement, None)}")
     out.print(f"the best single site, {result.best_site}: {result.site_agreement:.0%}")
@@ -388,9 +388,7 @@ def frontier(
     ] = False,
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help=f"Replace an existing picture{LINKS}.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help=REPLACE)] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fuse at several budgets and show size against accuracy (or likeness, without data)."""
@@ -416,7 +414,7 @@ def frontier(
     assumed, doubtful = assumptions(sites), doubts(sites, seed)
     if as_json:
         told = {"assumed": assumed_told(assumed), "warnings": doubtful}
-        print(json.dumps({"points": [vars(point) for point in points], **told}, indent=2))
+        print_json({"points": [vars(point) for point in points], **told})
         return
     out.print(frontier_table(points))
     if output is not None:
