@@ -47,6 +47,7 @@ from pfnm.threads import limited
 from pfnm.verdicts import verdict
 
 PRIOR, POLISH = "The prior", "Polish, and choosing on data"
+MOST_SWEEPS = 10_000  # a matching settles in some tens
 REPLACE = "Replace an existing output; of a symbolic link what it points to."
 
 
@@ -168,6 +169,7 @@ def fuse(
         int | None,
         typer.Option(
             min=0,
+            max=MOST_SWEEPS,
             help="Exactly so many sweeps, for topdown (else until settled).",
             rich_help_panel=PRIOR,
         ),
