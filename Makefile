@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint check bench study clean
+.PHONY: demo test test-lowest fuzz lint check bench study clean
 
 demo: .venv/for-demo
 	$(BIN)/pfnm demo
@@ -14,6 +14,23 @@ test: export OMP_NUM_THREADS = 1
 
 test: .venv/for-test
 	$(BIN)/pytest -n 2
+
+# Damaged files and extreme options: ten minutes, or `make fuzz CASES=20000`; what fails is kept in
+# fuzz-failures, from a first seed on (SEED=1000).
+SECONDS := 600
+SEED := 0
+fuzz: export OPENBLAS_NUM_THREADS = 1
+fuzz: export OMP_NUM_THREADS = 1
+
+fuzz: .venv/for-test
+	$(BIN)/python tests/fuzz/fuzz_engine.py --seed $(SEED) \
+		$(if $(CASES),--cases $(CASES),--seconds $(SECONDS))
+
+# The lowest versions that pyproject.toml admits; their own warnings are not ours to mend. PyTorch is
+# left out, for PyPI's 2.6 brings gigabytes of CUDA.
+test-lowest: .venv-lowest/for-test
+	.venv-lowest/bin/python -m pytest -W default tests/core tests/formats/test_onnx.py \
+		tests/formats/test_sites.py tests/formats/test_sklearn.py tests/formats/test_tables.py
 
 lint: .venv/for-test
 	$(BIN)/ruff check .
@@ -50,5 +67,13 @@ study: .venv/for-test
 	$(PIP) --editable '.[all,dask,ray]' --group dev
 	touch $@
 
+.venv-lowest/for-test: pyproject.toml
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct \
+		--editable '.[onnx,sklearn,plot,tables]'
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest pytest hypothesis
+	touch $@
+
 clean:
-	rm -rf .venv pfnm-demo
+	rm -rf .venv .venv-lowest fuzz-failures pfnm-demo

@@ -256,7 +256,7 @@ def test_standard_output_that_fails(option: str, site_files: list[Path]) -> None
         return done.returncode, done.stderr
 
     status, err = ending("> /dev/full")
-    assert (status, err.count("\n")) == (1, 1)
+    assert (status, err.count("\n")) == (2, 1)
     assert "No space left" in err
     assert ending("| true; exit ${PIPESTATUS[0]}") == (1, "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import warnings
@@ -18,7 +19,7 @@ from pfnm.core.network import Array, IntArray, Network
 from pfnm.federated.baselines import ensemble, naive_average
 from pfnm.federated.partition import dirichlet
 from pfnm.formats import load, save
-from pfnm.formats.files import make_folder
+from pfnm.formats.files import make_folder, write_whole
 
 SITES = 10
 ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes
@@ -73,8 +74,10 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
         files.append(path)
         counts[path.stem] = np.unique(y[mine], return_counts=True)[1].tolist()
         on_step()
-    (folder / "counts.json").write_text(json.dumps(counts, indent=1) + "\n")
-    np.savez(folder / "test.npz", x=x[test], y=y[test])
+    write_whole(folder / "counts.json", (json.dumps(counts, indent=1) + "\n").encode())
+    examples = io.BytesIO()
+    np.savez(examples, x=x[test], y=y[test])
+    write_whole(folder / "test.npz", examples.getvalue())
     fusion = fuse(files, class_counts=counts, on_step=on_step)
     fusion.save(folder / "global.safetensors", force=True)
 

@@ -16,9 +16,9 @@ from pfnm import threads
 
 from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
-from pfnm.core.errors import PFNMError, PFNMWarning
+from pfnm.core.errors import PFNMError
 
-FAILED = 1
+CLOSED_PIPE = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
@@ -31,7 +31,8 @@ def _terminate(signal_number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Run the command line: bad input is one line and exit status 2."""
     signal.signal(signal.SIGTERM, _terminate)
-    warnings.simplefilter("ignore", PFNMWarning)  # the commands tell them, in a line each
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # the commands tell ours, in a line each
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for names that are no proper text
     # click's class, wherever this version of typer keeps it
@@ -48,8 +49,11 @@ def main() -> None:
         status = BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
+    except MemoryError:
+        say("there is not enough memory for this; give it smaller files, or fewer at a time")
+        status = BAD_INPUT
     except OSError as error:
-        status = output_failed(error)
+        status = failed(error)
     if status == INTERRUPTED:
         say("interrupted")
     sys.exit(status)
@@ -60,10 +64,16 @@ def say(message: str) -> None:
     errors.print("pfnm:", " ".join(message.split()))
 
 
-def output_failed(error: OSError) -> int:
-    """A closed pipe ends quietly, for its reader has enough; a full disk is told."""
+def failed(error: OSError) -> int:
+    """A file that cannot be used is told, as is a full disk behind standard output; a closed pipe
+    ends quietly, for its reader has enough.
+    """
+    if error.filename is not None:
+        say(f"{error.filename}: cannot be used ({error.strerror}); check the path")
+        return BAD_INPUT
     # What is left unwritten would fail once more when the interpreter ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if not isinstance(error, BrokenPipeError):
-        say(f"{error.filename or 'output'}: cannot be written ({error.strerror}); make room there")
-    return FAILED
+    if isinstance(error, BrokenPipeError):
+        return CLOSED_PIPE
+    say(f"output: cannot be written ({error.strerror or error}); make room there")
+    return BAD_INPUT

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -17,8 +20,14 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 UNWRAPPED = 100_000  # characters: what a pipe reads is not wrapped
+LARGEST_SEED = 2**31 - 1  # which every library takes
+MOST_THREADS = 1024  # with many more a library may fail to start them, and end the process
+
+# What would move the cursor, colour, ring, break a line, or turn the direction of what follows.
+COMMANDING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -44,14 +53,43 @@ def everywhere(
     """Networks trained apart, on data that cannot be pooled, become one compact network."""
 
 
+def escaped(text: str) -> str:
+    """The text with what commands a terminal in Python's notation: it may come out of a file."""
+    return COMMANDING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class Escaping(Console):
+    """A console that escapes every string, be it printed alone or in a table's cell."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """What rich makes of a string, wherever it stands."""
+        return super().render_str(escaped(text), **how)
+
+
 # Names and labels are printed as they are: brackets in them are no markup, colons no emoji.
-errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-out = Console(highlight=False, markup=False, emoji=False)
+errors = Escaping(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+out = Escaping(highlight=False, markup=False, emoji=False)
 if not out.is_terminal:
     out.width = UNWRAPPED
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")
+]
+
+
+def print_json(value: object) -> None:
+    """The one way in which results are printed for machines."""
+    print(json.dumps(finite(value), indent=2, allow_nan=False))
+
+
+def finite(value: Any) -> Any:
+    """The value with null in place of NaN and infinities, for which JSON has no words."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def warn(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from pfnm.cli.console import app, bar, out
+from pfnm.cli.console import MOST_THREADS, app, bar, out
 from pfnm.cli.lab import DataDirOption
 from pfnm.core.errors import PFNMError
 
@@ -71,7 +71,11 @@ def reproduce(
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option(min=1, help="Trials at a time, here or on the cluster; in rounds, methods."),
+        typer.Option(
+            min=1,
+            max=MOST_THREADS,
+            help="Trials at a time, here or on the cluster; in rounds, methods.",
+        ),
     ] = 2,
     engine: Annotated[
         str,

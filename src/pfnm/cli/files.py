@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 import pfnm
-from pfnm.cli.console import JsonOption, app, out, progress
+from pfnm.cli.console import LARGEST_SEED, JsonOption, app, out, print_json, progress
 from pfnm.cli.options import (
     ActivationOption,
     HeadOption,
@@ -57,7 +56,7 @@ def inspect(
             "scaling": scaling and {name: list(map(float, v)) for name, v in vars(scaling).items()},
             "metadata": dict(network.metadata),
         }
-        print(json.dumps(summary, indent=2))
+        print_json(summary)
         return
     table = Table("layer", "inputs", "units", "weight", "bias", title=str(file))
     for number, layer in enumerate(layers(network), start=1):
@@ -158,7 +157,7 @@ def evaluate(
             {"file": str(path), "name": name, "data": str(data), **result}
             for path, (name, result) in zip(files, results.items(), strict=True)
         ]
-        print(json.dumps(told if len(told) > 1 else told[0], indent=2))
+        print_json(told if len(told) > 1 else told[0])
         return
     show_measures(results, str(files[0]), data)
 
@@ -226,7 +225,9 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where the site files and the result go.")] = Path(
         "pfnm-demo"
     ),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split and the training.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the split and the training.")
+    ] = 0,
 ) -> None:
     """Ten sites with uneven shares of scikit-learn's digits: train, fuse from files, compare."""
     from pfnm.demo import run
@@ -238,4 +239,4 @@ def demo(
         table.add_row(row.name, f"{row.accuracy:.1%}", f"{row.parameters:,}")
     out.print(table)
     out.print("The same by hand:")
-    print(f"  {result.command}")
+    out.print(f"  {result.command}", soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 import pfnm
 from pfnm.api import doubts
-from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, progress, warn
+from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, print_json, progress, warn
 from pfnm.cli.options import (
     RESULT,
     ActivationOption,
@@ -48,6 +47,8 @@ from pfnm.threads import limited
 from pfnm.verdicts import verdict
 
 PRIOR, POLISH = "The prior", "Polish, and choosing on data"
+MOST_SWEEPS = 10_000  # a matching settles in some tens
+REPLACE = "Replace an existing output; of a symbolic link what it points to."
 
 
 @app.command(
@@ -89,7 +90,8 @@ def fuse(
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing output.", rich_help_panel=RESULT)
+        bool,
+        typer.Option("--force", help=REPLACE, rich_help_panel=RESULT),
     ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[
@@ -167,16 +169,23 @@ def fuse(
         int | None,
         typer.Option(
             min=0,
+            max=MOST_SWEEPS,
             help="Exactly so many sweeps, for topdown (else until settled).",
             rich_help_panel=PRIOR,
         ),
     ] = None,
 ) -> None:
     """Fuse trained networks from files into one network. No data, no retraining."""
-    from pfnm.formats import check_target
+    from pfnm.formats import format_of
     from pfnm.formats.data import read_examples, read_inputs
+    from pfnm.formats.files import check_output
+    from pfnm.formats.folders import expanded
 
-    check_target(output, force=force)
+    format_of(output)
+    site_files = expanded(files)
+    tables = (class_counts, site_weights, labels, input_like, polish_data, calibrate)
+    read = [*site_files, *(table for table in tables if table is not None)]
+    check_output(output, force=force, inputs=read)
     chosen_by_hand = {
         "--site-variance": site_variance,
         "--prior-variance": prior_variance,
@@ -200,7 +209,7 @@ def fuse(
             "--label names a column of --polish-data, --calibrate or --input-like; give one of them"
         )
     sites = gathered(
-        files, class_counts, site_weights, labels, activation, head, inputs, input_range,
+        site_files, class_counts, site_weights, labels, activation, head, inputs, input_range,
         input_like, label=label,
     )  # fmt: skip
     features = sites.networks[0].features
@@ -257,7 +266,7 @@ def fuse(
     if as_json:
         summary = fusion_summary(fusion, str(output))
         chosen = None if calibration is None else asdict(calibration)
-        print(json.dumps({**summary, "calibration": chosen}, indent=2))
+        print_json({**summary, "calibration": chosen})
     elif not quiet:
         show(fusion, output, calibration)
 
@@ -344,7 +353,7 @@ def check(
     warning = verdict(result.agreement, result.site_agreement)
     if as_json:
         told = {**vars(result), "assumed": assumed_told(result.assumed)}
-        print(json.dumps({"file": str(fused), **told, "warning": warning}, indent=2))
+        print_json({"file": str(fused), **told, "warning": warning})
         return
     out.print(f"{fused}: {likeness_told(result.agreement, None)}")
     out.print(f"the best single site, {result.best_site}: {result.site_agreement:.0%}")
@@ -381,7 +390,7 @@ def frontier(
     ] = False,
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
+    force: Annotated[bool, typer.Option("--force", help=REPLACE)] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fuse at several budgets and show size against accuracy (or likeness, without data)."""
@@ -403,11 +412,11 @@ def frontier(
             sites, budgets=chosen, examples=examples, polished=polish, seed=seed, on_step=advance
         )
     if output is not None:
-        draw_frontier(points, output)
+        draw_frontier(points, output, force=force)
     assumed, doubtful = assumptions(sites), doubts(sites, seed)
     if as_json:
         told = {"assumed": assumed_told(assumed), "warnings": doubtful}
-        print(json.dumps({"points": [vars(point) for point in points], **told}, indent=2))
+        print_json({"points": [vars(point) for point in points], **told})
         return
     out.print(frontier_table(points))
     if output is not None:

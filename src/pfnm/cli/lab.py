@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pfnm.cli.console import JsonOption, SeedOption, app, bar, out, warn
+from pfnm.cli.console import MOST_THREADS, JsonOption, SeedOption, app, bar, out, print_json, warn
 from pfnm.core.budget import parsed_budget
 from pfnm.core.errors import PFNMError
 
@@ -82,7 +81,9 @@ def simulate(
     data_dir: DataDirOption = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="That train together (default: one for each core)."),
+        typer.Option(
+            min=1, max=MOST_THREADS, help="That train together (default: one for each core)."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -153,7 +154,7 @@ def simulate(
             rows = runs.simulate(setting, folder, data_dir=data_dir, threads=threads, on_row=on_row)
     drawn = draw_split(read_run(folder).class_counts, folder / "split.png")
     if as_json:
-        print(json.dumps({"run": str(folder), "rows": rows}, indent=2))
+        print_json({"run": str(folder), "rows": rows})
         return
     out.print(runs_table(rows, setting.sites))
     for site, reason in left_out(rows).items():

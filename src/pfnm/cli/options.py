@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pfnm.cli.console import MOST_THREADS
 from pfnm.conversion import Ends, as_sites
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS, HEADS
@@ -92,6 +93,7 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=MOST_THREADS,
         help="Threads that work at one product (default: one, and two of PyTorch's to polish).",
         rich_help_panel=RESULT,
     ),

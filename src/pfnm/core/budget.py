@@ -10,6 +10,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
 
 DEFAULT_BUDGET = 2.0
+MOST_UNITS = 2**31  # of a layer: more than any limit needs to allow
 FACTOR_STEPS = 60  # halvings in the search for the largest factor: far below one unit
 
 
@@ -26,7 +27,7 @@ def width_limits(networks: Sequence[Network], budget: float | int | None) -> dic
     limits = {}
     units = isinstance(budget, Integral)
     for group, widest in widest_sites(networks).items():
-        limits[group] = int(budget) if units else _scaled(widest, budget)
+        limits[group] = min(int(budget), MOST_UNITS) if units else _scaled(widest, budget)
         if limits[group] < widest:
             raise PFNMError(
                 f"a budget of {budget}"
@@ -46,7 +47,7 @@ def limits_by_parameters(networks: Sequence[Network], most: int) -> dict[str, in
             f"{most} parameters are too few: the widest sites' layers alone make {least}; allow "
             "at least that"
         )
-    low, high = 1.0, float(2 * most)  # a layer has more parameters than units
+    low, high = 1.0, float(2 * min(most, MOST_UNITS))  # a layer has more parameters than units
     for _ in range(FACTOR_STEPS):
         middle = (low + high) / 2
         fits = parameters(networks[0], _all_scaled(widest, middle)) <= most
@@ -72,7 +73,8 @@ def parameters(network: Network, widths: dict[str, int]) -> int:
 
 
 def _scaled(width: int, factor: float) -> int:
-    return int(width * factor + 1e-9)  # 1.3 times 100 is 130, whatever floating point makes of it
+    # 1.3 times 100 is 130, whatever floating point makes of it
+    return int(min(width * factor + 1e-9, MOST_UNITS))
 
 
 def _all_scaled(widths: dict[str, int], factor: float) -> dict[str, int]:

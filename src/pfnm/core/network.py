@@ -129,6 +129,13 @@ class Network:
             raise PFNMError(
                 f"{self.name}: tensor {odd[0]!r} is in only one of the tensors and the unit graph"
             )
+        for tensor_name, axes in self.graph.axes.items():  # before anything asks for a size
+            shape = self.tensors[tensor_name].shape
+            if len(shape) != len(axes):
+                raise PFNMError(
+                    f"{self.name}: tensor {tensor_name!r} has shape {shape}, expected {len(axes)} "
+                    "axes"
+                )
         for tensor_name, tensor in self.tensors.items():
             self._check(tensor_name, tensor)
         outputs = self.sizes.get(OUTPUT)
@@ -151,10 +158,6 @@ class Network:
 
     def _check(self, name: str, tensor: Tensor) -> None:
         axes = self.graph.axes[name]
-        if tensor.ndim != len(axes):
-            raise PFNMError(
-                f"{self.name}: tensor {name!r} has shape {tensor.shape}, expected {len(axes)} axes"
-            )
         if not np.issubdtype(tensor.dtype, np.floating):
             raise PFNMError(
                 f"{self.name}: tensor {name!r} holds {tensor.dtype}, expected floating point"

@@ -84,6 +84,8 @@ def _drawn(
     """Class after class cut by its shares, drawn again until all sites have enough."""
     if not alpha > 0:
         raise PFNMError(f"alpha is {alpha}, expected a positive number")
+    if sites * at_least > labels.size:
+        raise PFNMError(f"{labels.size} examples are too few for {sites} sites; use fewer")
     for _ in range(MAX_DRAWS):
         shares_of = drawing()
         parts: list[list[IntArray]] = [[] for _ in range(sites)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -18,6 +19,16 @@ from pfnm.federated.training import LocalTraining, Recipe, initial_network, stac
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
 SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER = range(6)
 LEAST_SITES = 2  # in a round: fusing needs two
+# What is beyond these is a slip of the pen, and would fail late or take the memory of the machine.
+MOST: Mapping[str, int] = {
+    "sites": 10_000,
+    "rounds": 1_000_000,
+    "epochs": 1_000_000,
+    "later_epochs": 1_000_000,
+    "batch_size": 1_000_000,
+}
+MOST_PARAMETERS = 100_000_000  # of all sites' networks: 2 GB while they train
+LARGEST_RATE = 1e30  # what training multiplies by must fit into 32 bits
 
 # The paper's; on FedAvg's rate it is silent: chosen on the training data (studies/rates.py).
 PAPER_TRAINING: Mapping[str, Mapping[str, float]] = {
@@ -64,10 +75,9 @@ class Setting:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole = ("sites", "rounds", "epochs", "later_epochs", "batch_size")
-        for name in whole:
-            if getattr(self, name) < 1:
-                raise PFNMError(f"{name} is {getattr(self, name)}, expected at least 1")
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise PFNMError(f"{name} is {getattr(self, name)}, expected 1 to {most}")
         if self.sites < LEAST_SITES:
             raise PFNMError(f"sites is {self.sites}, expected at least {LEAST_SITES}")
         if not self.hidden or min(self.hidden) < 1:
@@ -78,6 +88,11 @@ class Setting:
         for name in ("weight_decay", "proximal", "seed"):
             if not 0 <= getattr(self, name) < inf:
                 raise PFNMError(f"{name} is {getattr(self, name)}, expected zero or more")
+        for name in ("learning_rate", "sgd_rate", "weight_decay", "proximal"):
+            if getattr(self, name) > LARGEST_RATE:
+                raise PFNMError(
+                    f"{name} is {getattr(self, name)}, expected at most {LARGEST_RATE:g}"
+                )
         if not 0 < self.fraction <= 1 or not 0 <= self.failures < 1:
             raise PFNMError("fraction must lie in (0, 1], failures in [0, 1)")
         stray = sorted(set(self.joins) - set(self.names))
@@ -170,6 +185,14 @@ class Federation:
 
 def federation(setting: Setting, data: Data, train: LocalTraining = stacked) -> Federation:
     """The data split over the sites."""
+    sizes = (data.train_inputs.shape[1], *setting.hidden, len(data.classes))
+    parameters = setting.sites * sum((below + 1) * above for below, above in pairwise(sizes))
+    if parameters > MOST_PARAMETERS:
+        raise PFNMError(
+            f"hidden layers {', '.join(map(str, setting.hidden))} make {parameters:,} parameters "
+            f"at {setting.sites} sites, which is too large (most: {MOST_PARAMETERS:,}); choose "
+            "narrower layers or fewer sites"
+        )
     rng = setting.rng(SPLITTING)
     parts = split(setting.split, data.train_labels, setting.sites, rng, setting.alpha)
     return Federation(setting, data, dict(zip(setting.names, parts, strict=True)), train)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pfnm.experiments.rows import Row, Spread, fits
+from pfnm.formats.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,3 +108,12 @@ def log_scale(axes: Axes) -> None:
     """From left to right, where there is anything to see."""
     if axes.has_data():
         axes.set_xscale("log")
+
+
+def write_figure(figure: Figure, path: Path, resolution: int, *, force: bool = True) -> None:
+    """Write a figure, whole or not at all; the ending says the format (.png or .svg)."""
+    kind = path.suffix.lower().removeprefix(".")
+    undated = {"Date": None} if kind == "svg" else None  # the same figure is the same file
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, dpi=resolution, metadata=undated)
+    write_whole(path, picture.getvalue(), force=force)

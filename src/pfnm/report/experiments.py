@@ -26,6 +26,7 @@ from pfnm.report.drawing import (
     panel_grid,
     titled,
     trials_shown,
+    write_figure,
 )
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
     with mpl.rc_context({"svg.hashsalt": "pfnm", "font.size": 9}):
         for name, figure in FIGURES[experiment.kind](experiment, rows).items():
             paths.append(folder / f"{name}.png")
-            figure.savefig(paths[-1], dpi=RESOLUTION)
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            write_figure(figure, paths[-1], RESOLUTION)
+            write_figure(figure, folder / f"{name}.svg", RESOLUTION)
     return paths
 
 

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pfnm.core.errors import PFNMError
+from pfnm.formats.files import check_output
 from pfnm.frontier import POLISHED, Point
+from pfnm.report.drawing import write_figure
 
 FUSED, SITE, ENSEMBLE = "#0072B2", "#E69F00", "#009E73"  # colour-blind people can tell them apart
+RESOLUTION = 150
 KINDS = (
     ("fused, by budget", FUSED, "o-", False),
     ("the same, polished", "#D55E00", "^-", True),
@@ -19,13 +22,10 @@ def check_picture(path: Path, *, force: bool) -> None:
     """An error unless a picture can be written there."""
     if path.suffix.lower() not in (".png", ".svg"):
         raise PFNMError(f"{path}: a picture ends in .png or .svg")
-    if path.exists() and not force:
-        raise PFNMError(f"{path}: it exists already; choose another name, or --force to replace it")
-    if not path.parent.is_dir():
-        raise PFNMError(f"{path}: there is no such folder")
+    check_output(path, force=force)
 
 
-def draw_frontier(points: Sequence[Point], path: Path) -> None:
+def draw_frontier(points: Sequence[Point], path: Path, *, force: bool) -> None:
     """Parameters (logarithmic) against accuracy, or agreement without data: PNG or SVG."""
     try:
         import matplotlib as mpl
@@ -64,4 +64,4 @@ def draw_frontier(points: Sequence[Point], path: Path) -> None:
         axes.margins(y=0.15)
         axes.grid(alpha=0.3)
         axes.legend(loc="best")
-        figure.savefig(path, dpi=150, metadata=None if path.suffix == ".png" else {"Date": None})
+        write_figure(figure, path, RESOLUTION, force=force)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from pfnm.measures import Measures
 
@@ -31,7 +32,7 @@ def wide_table(results: Mapping[str, Measures]) -> Table:
     for name in columns:
         # A word a line, so that all measures fit into 80 columns.
         head = in_words(name).replace("calibration", "calib.").replace(" ", "\n")
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(Text(head), justify="right", no_wrap=True)
     for network, result in results.items():
         table.add_row(network, *(shown(result.get(name)) for name in columns))
     return table

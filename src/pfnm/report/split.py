@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pfnm.report.drawing import write_figure
+
+RESOLUTION = 120
 LARGEST_DOT = 400.0  # square points, of the largest count: it just fits between the rows
 
 
@@ -34,5 +37,5 @@ def draw_split(counts: Mapping[str, Sequence[int]], path: Path) -> bool:
     totals.barh(range(sites), table.sum(axis=1), color="#E69F00")
     totals.set_title("in all", fontsize=10)
     totals.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    write_figure(figure, path, RESOLUTION)
     return True
