@@ -16,6 +16,7 @@ from pfnm.core.network import Label, Network
 from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
 from pfnm.formats.content import LOOKS_LIKE_DATA, Content
 from pfnm.formats.files import write_whole
+from pfnm.formats.limits import check_regular
 from pfnm.formats.sites import site_names
 
 LONGEST_STORY = 200  # characters of another library's message that we pass on
@@ -56,6 +57,9 @@ def load(
 ) -> Network:
     """Read a network from a file. Nothing in the file is ever executed.
 
+    Of what would take more than 1 GiB in memory nothing is read; PFNM_MAX_BYTES in the environment
+    sets another limit.
+
     `activation` and `output` count where the file does not state its own (default: "relu" and
     "identity"); `labels` must agree with those of the file, if it has any. `name` is by default the
     file's name without its extension.
@@ -69,6 +73,7 @@ def load(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             content = kind.read(Path(path), file)
+        network = network_of(content, file, activation=activation, output=output, labels=labels)
     except PFNMError:
         raise
     except ImportError as error:
@@ -77,7 +82,6 @@ def load(
         raise PFNMError(
             f"{file}: it is no {kind.title}, or it is damaged ({told(error)}); save it again"
         ) from error
-    network = network_of(content, file, activation=activation, output=output, labels=labels)
     return replace(network, name=name or Path(path).stem)
 
 
@@ -159,14 +163,14 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
 
 def check_readable(file: str) -> None:
-    """An error unless the file is there, may be read and is not empty."""
+    """An error unless the file is there, may be read and is not empty; at once for a pipe."""
+    size = check_regular(file)
     try:
-        with open(file, "rb") as opened:
-            empty = not opened.read(1)
-    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
-        why = getattr(error, "strerror", error)
-        raise PFNMError(f"{file}: cannot be read ({why}); check the path") from error
-    if empty:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise PFNMError(f"{file}: cannot be read ({error.strerror}); check the path") from error
+    if size == 0:
         raise PFNMError(f"{file}: it is empty; save or copy it again")
 
 

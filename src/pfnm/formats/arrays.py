@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,14 @@ import safetensors.numpy
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
-from pfnm.formats.content import LOOKS_LIKE_DATA, Content, notes_of
+from pfnm.formats.content import (
+    LOOKS_LIKE_DATA,
+    Content,
+    ill_formed_notes,
+    notes_of,
+    parsed_notes,
+)
+from pfnm.formats.limits import Allowance, npy_bytes
 from pfnm.formats.naming import arrange
 from pfnm.formats.normalisation import COUNTER
 
@@ -26,6 +34,8 @@ FLOAT_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 def read_safetensors(path: Path, file: str) -> Content:
     """The layers of a safetensors file."""
+    allowance = Allowance(file)
+    allowance.take("its content", path.stat().st_size)
     data = path.read_bytes()
     stored = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     tensors = {
@@ -36,7 +46,7 @@ def read_safetensors(path: Path, file: str) -> Content:
     header = json.loads(data[HEADER_SIZE_BYTES:end], object_pairs_hook=lambda pairs: pairs)
     refuse_duplicates(file, [name for name, _ in header])
     metadata = dict(dict(header).get("__metadata__", ()))
-    return arrange(file, tensors, json.loads(metadata.get("pfnm", "{}")))
+    return arrange(file, tensors, parsed_notes(file, metadata.get("pfnm", "{}"), allowance))
 
 
 def array_of(file: str, name: str, stored: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -65,15 +75,26 @@ def write_safetensors(network: Network) -> bytes:
 
 def read_npz(path: Path, file: str) -> Content:
     """The layers of an .npz file; arrays of Python objects are refused, never unpickled."""
+    allowance = Allowance(file)
     with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-    refuse_duplicates(file, names)
-    if holds_data(names):
-        raise PFNMError(f"{file}: it holds the arrays {', '.join(names)}: {LOOKS_LIKE_DATA}")
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: npz_member(archive, file, name) for name in archive.files}
+        members = npz_members(file, archive)
+        if holds_data(members):
+            raise PFNMError(
+                f"{file}: it holds the arrays {', '.join(members)}: {LOOKS_LIKE_DATA}"
+            )
+        arrays = {name: npz_member(archive, file, name, allowance) for name in members}
     notes = arrays.pop(NPZ_NOTES, None)
-    return arrange(file, arrays, {} if notes is None else json.loads(notes.item()))
+    if notes is not None and (notes.ndim > 0 or notes.dtype.kind != "U"):
+        raise ill_formed_notes(file, NPZ_NOTES)
+    text = "{}" if notes is None else str(notes.item())
+    return arrange(file, arrays, parsed_notes(file, text, allowance))
+
+
+def npz_members(file: str, archive: zipfile.ZipFile) -> list[str]:
+    """The names of the arrays of an .npz file, each of which stands there once."""
+    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    refuse_duplicates(file, names)
+    return names
 
 
 def holds_data(names: list[str]) -> bool:
@@ -84,10 +105,21 @@ def holds_data(names: list[str]) -> bool:
     return bool(inputs) and (bool(labels) or len(inputs) == len(names))
 
 
-def npz_member(archive: Any, file: str, name: str) -> np.ndarray[Any, Any]:
-    """One array of an .npz file."""
+def npz_member(
+    archive: zipfile.ZipFile, file: str, name: str, allowance: Allowance
+) -> np.ndarray[Any, Any]:
+    """One array of an .npz file, if it is plain and not too large."""
     try:
-        array: np.ndarray[Any, Any] = archive[name]
+        with archive.open(f"{name}.npy") as member:
+            allowance.take(f"array {name!r}", npy_bytes(member))
+            member.seek(0)
+            array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+    except KeyError:
+        raise PFNMError(
+            f"{file}: {name!r} in it is no array (.npy); save the file again with numpy.savez"
+        ) from None
+    except PFNMError:
+        raise
     except ValueError as error:
         raise PFNMError(
             f"{file}: tensor {name!r} cannot be read as plain numbers ({error}); save it as a "
@@ -98,6 +130,13 @@ def npz_member(archive: Any, file: str, name: str) -> np.ndarray[Any, Any]:
 
 def write_npz(network: Network) -> bytes:
     """The network as an .npz file."""
+    for name in network.tensors:
+        # An unpacker may take such a name for a place outside of its folder.
+        if name == NPZ_NOTES or set(re.split(r"[/\\]", name)) & {"", ".", ".."} or "\0" in name:
+            raise PFNMError(
+                f"{network.name}: tensor {name!r} cannot have this name in an .npz file; rename "
+                "it, or save as .safetensors"
+            )
     buffer = io.BytesIO()
     arrays = {**network.tensors, NPZ_NOTES: np.array(json.dumps(notes_of(network)))}
     # numpy.savez takes names as keywords and so refuses some ("file"); the format is only a zip.

@@ -14,6 +14,7 @@ import numpy as np
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers
 from pfnm.core.network import Label, Network, Scaling, Tensor
+from pfnm.formats.limits import JSON_BYTES, Allowance
 
 OWN_NOTES = (
     "version",
@@ -25,6 +26,8 @@ OWN_NOTES = (
     "features",
     "scaling",
 )
+MOST_NOTED = 10_000_000  # values in our notes; the scaling of a million inputs has four million
+DEEPEST_NOTE = 100  # lists within lists
 SCALING = ("centre", "scale", "low", "high")  # what a scaling is in our notes, a list of each
 LOOKS_LIKE_DATA = (
     "it looks like data, expected a network; data goes to `pfnm evaluate MODEL --data FILE`"
@@ -110,20 +113,53 @@ def notes_of(network: Network) -> dict[str, Any]:
     return notes
 
 
+def parsed_notes(file: str, text: str | bytes, allowance: Allowance) -> dict[str, Any]:
+    """Our notes from the text that stands for them in a file."""
+    allowance.take("its notes under 'pfnm'", JSON_BYTES * len(text))
+    try:
+        stored = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ill_formed_notes(file, "pfnm") from error
+    return as_notes(file, stored)
+
+
 def as_notes(file: str, stored: Any) -> dict[str, Any]:
     """What a file holds in the place of our notes, if it is of their form."""
-    odd: str | None = "pfnm"
-    if isinstance(stored, dict):
-        odd = ill_formed(stored)
-        try:
-            json.dumps(stored)
-        except (TypeError, ValueError, RecursionError):  # a checkpoint may hold tensors here
-            odd = "pfnm"
+    if not isinstance(stored, dict) or not is_json(stored):  # a checkpoint may hold tensors here
+        raise ill_formed_notes(file, "pfnm")
+    odd = ill_formed(stored)
     if odd is not None:
-        raise PFNMError(
-            f"{file}: the notes under 'pfnm' are not as pfnm writes them (see {odd!r}); remove them"
-        )
+        raise ill_formed_notes(file, odd)
     return dict(stored)
+
+
+def ill_formed_notes(file: str, odd: str) -> PFNMError:
+    """The error for notes that pfnm cannot have written."""
+    return PFNMError(
+        f"{file}: the notes under 'pfnm' are not as pfnm writes them (see {odd!r}); remove them"
+    )
+
+
+def is_json(stored: object) -> bool:
+    """Whether this is nothing but texts, numbers, lists and mappings, in reasonable number.
+
+    A list may hold another one many times, which takes no room here but much when written out.
+    """
+    values, count = [(stored, 0)], 0
+    while values:
+        value, depth = values.pop()
+        count += 1
+        if count > MOST_NOTED or depth > DEEPEST_NOTE:
+            return False
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                return False
+            values += [(inner, depth + 1) for inner in value.values()]
+        elif isinstance(value, list):
+            values += [(inner, depth + 1) for inner in value]
+        elif not isinstance(value, str | int | float | None):
+            return False
+    return True
 
 
 def ill_formed(notes: Mapping[str, Any]) -> str | None:
@@ -148,8 +184,8 @@ def list_of(value: object, check: Callable[[Any], bool]) -> bool:
 
 
 def is_label(value: object) -> bool:
-    """Whether this is a label: a text or a number."""
-    return isinstance(value, str | int | float)
+    """Whether this is a label: a text or a finite number."""
+    return isinstance(value, str) or is_finite(value)
 
 
 def is_layer(value: Any) -> bool:

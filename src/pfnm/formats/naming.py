@@ -12,10 +12,13 @@ import numpy as np
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Tensor
 from pfnm.formats.content import Content, as_notes, floats
+from pfnm.formats.limits import check_name
 from pfnm.formats.normalisation import folded, looks_like_layer_norm, take_out
+from pfnm.formats.ordering import Walk
 
 WEIGHT_WORDS = "weights?|kernels?|coefs?|w"
 BIAS_WORDS = "bias|biases|intercepts?|b"
+MOST_LISTED = 8  # tensors in a message
 HOW_TO_NAME = "name the tensors layer1.weight, layer1.bias, layer2.weight, ... from input to output"
 
 
@@ -42,6 +45,8 @@ def arrange(
     are folded into the layers beside them.
     """
     notes = as_notes(file, stored_notes)
+    for name in tensors:
+        check_name(file, name)
     pairs = noted(file, tensors, notes)
     norms, others = take_out(file, tensors) if pairs is None else ([], {})
     if pairs is not None:
@@ -71,8 +76,17 @@ def noted(
 ) -> list[Pair] | None:
     """The layers as the notes name them, unless these are not the tensors of the file."""
     names = notes.get("layers", [])
-    if not names or {name for layer in names for name in layer if name} != set(tensors):
+    stated = [name for layer in names for name in layer if name is not None]
+    if not names or set(stated) != set(tensors):
         return None
+    ranks = {name: rank for layer in names for name, rank in zip(layer, (2, 1), strict=True)}
+    odd = [name for name in stated if tensors[name].ndim != ranks[name]]
+    if odd or len(set(stated)) < len(stated):
+        what = f"tensor {odd[0]!r} has shape {tensors[odd[0]].shape}" if odd else "a tensor is twice"
+        raise PFNMError(
+            f"{file}: the notes under 'pfnm' name layers that are none ({what}, expected each "
+            "layer's weight of two axes and bias of one); remove them"
+        )
     return [
         Pair(
             weight,
@@ -108,20 +122,26 @@ def paired(file: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[Pair]
                 "axes) and biases (one axis) of a multilayer perceptron"
             )
     checked = {name: floats(file, name, tensor) for name, tensor in tensors.items()}
+    weights_by_rest: dict[str, list[str]] = {}
+    for name, tensor in checked.items():
+        if tensor.ndim == 2:
+            for rest in takes_out(WEIGHT_WORDS, name) or {bare(name)}:
+                weights_by_rest.setdefault(rest, []).append(name)
     owners = {
-        bias: [
-            weight
-            for weight in checked
-            if checked[weight].ndim == 2
-            and (takes_out(WEIGHT_WORDS, weight) or {bare(weight)}) & takes_out(BIAS_WORDS, bias)
-        ]
+        bias: list(
+            dict.fromkeys(
+                weight
+                for rest in takes_out(BIAS_WORDS, bias)
+                for weight in weights_by_rest.get(rest, ())
+            )
+        )
         for bias in checked
         if checked[bias].ndim == 1
     }
     bias_of: dict[str, str] = {}
     for bias, weights in owners.items():
         if len(weights) != 1 or weights[0] in bias_of:
-            found = f"belongs to {weights}" if weights else "belongs to no weight"
+            found = f"belongs to {listed(weights)}" if weights else "belongs to no weight"
             raise PFNMError(
                 f"{file}: tensor {bias!r} of shape {checked[bias].shape} {found}, expected one "
                 f"bias for one weight; {HOW_TO_NAME}"
@@ -156,10 +176,10 @@ def inferred(file: str, pairs: list[Pair], in_order: bool) -> tuple[list[Pair], 
             f"reading {odd.weight_name!r} of shape {odd.weight.shape}; expected one entry for each "
             "output, and all weights stored one way"
         )
-    found = {transposed: orders(pairs, transposed, in_order) for transposed in fitting}
+    found = {transposed: orders(file, pairs, transposed, in_order) for transposed in fitting}
     possible = [transposed for transposed in fitting if found[transposed]]
     if not possible:
-        shapes = ", ".join(f"{pair.weight_name!r} {pair.weight.shape}" for pair in pairs)
+        shapes = listed([f"{pair.weight_name!r} {pair.weight.shape}" for pair in pairs])
         raise PFNMError(
             f"{file}: the layers do not follow one another, found {shapes}; expected each layer's "
             f"outputs to be the next one's inputs; {HOW_TO_NAME}"
@@ -168,7 +188,8 @@ def inferred(file: str, pairs: list[Pair], in_order: bool) -> tuple[list[Pair], 
     transposed = possible[0] if len(possible) == 1 else as_torch
     if len(found[transposed]) > 1:
         first, second = (
-            " -> ".join(pairs[index].weight_name for index in order) for order in found[transposed]
+            listed([pairs[index].weight_name for index in order], " -> ")
+            for order in found[transposed]
         )
         raise PFNMError(
             f"{file}: the order of the layers is ambiguous, it may be {first} or {second}; "
@@ -188,7 +209,9 @@ def misfit(pair: Pair) -> bool:
     return not (biases_fit([pair], True) and biases_fit([pair], False))
 
 
-def orders(pairs: Sequence[Pair], transposed: bool, in_order: bool) -> list[tuple[int, ...]]:
+def orders(
+    file: str, pairs: Sequence[Pair], transposed: bool, in_order: bool
+) -> list[tuple[int, ...]]:
     """The orders in which shapes chain and numbered names count up: none, one, or two of many."""
     ends = [pair.weight.shape[::-1] if transposed else pair.weight.shape for pair in pairs]
     if in_order and all(below[1] == above[0] for below, above in pairwise(ends)):
@@ -196,26 +219,22 @@ def orders(pairs: Sequence[Pair], transposed: bool, in_order: bool) -> list[tupl
     series: dict[str, list[int]] = {}
     for index in sorted(range(len(pairs)), key=lambda i: numbers(pairs[i].weight_name)):
         series.setdefault(re.sub(r"\d+", "#", pairs[index].weight_name), []).append(index)
-    rows = list(series.values())
-    hopeless: set[object] = set()  # what cannot be finished, by shapes: names make no difference
+    found: list[tuple[int, ...]] = []
+    for order in Walk(ends, list(series.values())).orders():
+        if order is None:
+            raise PFNMError(
+                f"{file}: the order of these {len(pairs)} layers cannot be told from their shapes "
+                f"in reasonable time; {HOW_TO_NAME}"
+            )
+        found.append(order)
+        if len(found) == 2:
+            break
+    return found
 
-    def rest(placed: tuple[int, ...], width: int | None) -> list[tuple[int, ...]]:
-        """Up to two ways to go on once `placed` layers of each row stand and end in `width`."""
-        left = [[ends[i] for i in row[count:]] for row, count in zip(rows, placed, strict=True)]
-        state = (width, tuple(map(tuple, sorted(left))))
-        if not any(left):
-            return [()]
-        found: list[tuple[int, ...]] = []
-        for row, count in enumerate(placed):
-            fits = left[row] and width in (None, left[row][0][0])
-            if fits and len(found) < 2 and state not in hopeless:
-                index, further = rows[row][count], (*placed[:row], count + 1, *placed[row + 1 :])
-                found += [(index, *order) for order in rest(further, ends[index][1])]
-        if not found:
-            hopeless.add(state)
-        return found[:2]
 
-    return rest((0,) * len(rows), None)
+def listed(texts: Sequence[str], sign: str = ", ") -> str:
+    """The first few of these in one line."""
+    return sign.join([*texts[:MOST_LISTED], *(["..."] if len(texts) > MOST_LISTED else [])])
 
 
 def numbers(name: str) -> tuple[int, ...]:

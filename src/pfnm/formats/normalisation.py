@@ -29,10 +29,10 @@ def take_out(
     file: str, tensors: Mapping[str, np.ndarray[Any, Any]]
 ) -> tuple[list[BatchNorm], dict[str, np.ndarray[Any, Any]]]:
     """The BatchNorms among the tensors, and the tensors that are left."""
-    names = list(tensors)
+    ranks = {name: rank for rank, name in enumerate(tensors)}
     parts = (*STATISTICS, COUNTER)
     stems = dict.fromkeys(
-        name.removesuffix(part) for name in names for part in parts if name.endswith(part)
+        name.removesuffix(part) for name in tensors for part in parts if name.endswith(part)
     )
     norms, left = [], dict(tensors)
     for stem in stems:
@@ -41,7 +41,7 @@ def take_out(
             for part in (*parts, "weight", "bias")
             if stem + part in tensors
         }
-        rank = min(names.index(stem + part) for part in own)
+        rank = min(ranks[stem + part] for part in own)
         norms.append(batch_norm(file, stem, own, rank))
     return norms, left
 

@@ -15,23 +15,48 @@ from typing import Any, ClassVar
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Network
-from pfnm.formats.content import Content, notes_of
+from pfnm.formats.content import Content, notes_of, parsed_notes
+from pfnm.formats.limits import Allowance
 from pfnm.formats.naming import arrange
 from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
 
 PICKLE_START = b"\x80"  # the first byte of a pickle; a checkpoint of today begins as a zip
 NOTES = "pfnm.json"  # our notes, as one more member of the zip: torch.load does not look at it
+BYTEARRAY = b"bytearray\n"  # the end of this name in a pickle
 STAND_INS = threading.Lock()  # PyTorch keeps the names that it may read for the whole process
 
 
 def read(path: Path, file: str) -> Content:
     """The layers of a checkpoint. Only tensors are read: no code in the file is ever run."""
+    check_members(path, file)
     stored = load(path, file)
     if isinstance(stored, Ignored):
         raise more_than_tensors(file, stored.stands_for)
     state_dict = find_state_dict(file, stored)
+    allowance = Allowance(file)
+    for name, value in state_dict.items():
+        # A tensor may be larger than what is stored: one number, expanded to any shape.
+        allowance.take(f"tensor {name!r}", value.nbytes)
     tensors = {name: to_numpy(file, name, value) for name, value in state_dict.items()}
-    return arrange(file, tensors, stored_notes(path, stored), in_order=True)
+    return arrange(file, tensors, stored_notes(path, file, stored), in_order=True)
+
+
+def check_members(path: Path, file: str) -> None:
+    """An error for a file that would take too much room where PyTorch reads it.
+
+    PyTorch makes a bytearray of any length that a checkpoint asks for; no network needs one.
+    """
+    if zipfile.is_zipfile(path):
+        allowance = Allowance(file)
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                allowance.take(f"{member.filename!r}", member.file_size)
+            pickles = [archive.read(m) for m in archive.namelist() if m.endswith(".pkl")]
+    else:
+        Allowance(file).take("its content", path.stat().st_size)
+        pickles = [path.read_bytes()]
+    if any(BYTEARRAY in pickled for pickled in pickles):
+        raise more_than_tensors(file, "bytearray")
 
 
 def load(path: Path, file: str) -> Any:
@@ -131,13 +156,13 @@ def filled(story: str) -> tuple[str, Callable[[], Any]]:
     return name, OrderedDict if found[1].startswith("SETITEM") else list
 
 
-def stored_notes(path: Path, stored: Any) -> Any:
+def stored_notes(path: Path, file: str, stored: Any) -> Any:
     """Our notes in the file, where we write them or where we wrote them once ("pfnm")."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
                 if member.count("/") == 1 and member.endswith(f"/{NOTES}"):
-                    return json.loads(archive.read(member))
+                    return parsed_notes(file, archive.read(member), Allowance(file))
     return stored.get("pfnm", {}) if "state_dict" in stored else {}
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers
 from pfnm.core.network import Network
 from pfnm.formats.content import Content
+from pfnm.formats.limits import JSON_BYTES, Allowance, npy_bytes
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
+
+SCHEMA = "schema.json"
+NPY_START = b"\x93NUMPY"
 
 # What is needed beyond the types skops itself trusts, which are scikit-learn's own estimators. All
 # of these only hold numbers, texts or an estimator, and do nothing when they are loaded.
@@ -27,6 +32,7 @@ def read(path: Path, file: str) -> Content:
     """The layers of the estimator in a skops file, which may hold nothing of another kind."""
     import skops.io
 
+    check_members(path, file)
     unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
     if unknown:
         raise PFNMError(
@@ -47,6 +53,28 @@ def read(path: Path, file: str) -> Content:
         features=network.features,
         scaling=network.scaling,
     )
+
+
+def check_members(path: Path, file: str) -> None:
+    """An error for a file that would take too much room; every member but the schema is an array.
+
+    A sparse matrix, say, is an archive of its own, which may be of any size.
+    """
+    allowance = Allowance(file)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename == SCHEMA:
+                allowance.take("its schema", JSON_BYTES * member.file_size)
+                continue
+            with archive.open(member) as opened:
+                if opened.read(len(NPY_START)) != NPY_START:
+                    raise PFNMError(
+                        f"{file}: {member.filename!r} in it is no plain array; save the bare "
+                        "estimator or pipeline with skops.io.dump"
+                    )
+                opened.seek(0)
+                size = max(member.file_size, npy_bytes(opened))
+            allowance.take(repr(member.filename), size)
 
 
 def write(network: Network) -> bytes:

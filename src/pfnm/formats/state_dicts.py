@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pfnm.core.errors import PFNMError
+from pfnm.formats.limits import check_name
 from pfnm.formats.naming import BIAS_WORDS, WEIGHT_WORDS, takes_out
 
 # Under which keys people save a model's state dict, beside an optimiser's state and an epoch.
@@ -35,6 +36,9 @@ def find_state_dict(file: str, stored: object) -> dict[str, Any]:
     optimiser's state. Of several the one under a usual key counts.
     """
     chosen = one_state_dict(file, stored)
+    for name in chosen:
+        if isinstance(name, str):
+            check_name(file, name)
     tensors = {name: value for name, value in chosen.items() if is_tensor(value)}
     for name, value in chosen.items():
         if name in tensors and not isinstance(name, str):

@@ -1,0 +1,81 @@
+"""How much a file may hold, by what it declares: known before it is read, however small it is.
+
+`PFNM_MAX_BYTES` in the environment sets another limit, for networks and for data.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from pfnm.core.errors import PFNMError
+
+VARIABLE = "PFNM_MAX_BYTES"
+NETWORK_BYTES = 2**30  # of tensors in a network's file: 270 million numbers of 32 bits
+DATA_BYTES = 2**31  # of numbers in a data file, 8 bytes each: all of CIFAR-10 is 1.5 GB
+JSON_BYTES = 32  # that a character of JSON may take in memory: "[]," makes a list
+LONGEST_NAME = 1000  # characters of a tensor's name
+KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a directory",
+}
+
+
+class Allowance:
+    """How many bytes a file may still declare."""
+
+    def __init__(self, file: str | Path, most: int = NETWORK_BYTES) -> None:
+        self.file = file
+        told = os.environ.get(VARIABLE)
+        if told is not None and not (told.isascii() and told.isdecimal()):
+            raise PFNMError(f"{VARIABLE} is {told!r}, expected a number of bytes; correct it")
+        self.most = self.left = most if told is None else int(told)
+
+    def take(self, what: str, size: int) -> None:
+        """An error if this many bytes more are too many."""
+        self.left -= size
+        if self.left < 0:
+            raise PFNMError(
+                f"{self.file}: {what} would take it beyond {self.most:,} bytes in memory; raise "
+                f"the limit with {VARIABLE} in the environment if you trust the file"
+            )
+
+
+def check_regular(file: str | os.PathLike[str]) -> int:
+    """The size of a file; an error, at once, for what is no file: opening a pipe may wait."""
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        why = getattr(error, "strerror", error)
+        raise PFNMError(f"{os.fspath(file)}: cannot be read ({why}); check the path") from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
+        raise PFNMError(f"{os.fspath(file)}: it is {kind}, expected a file; check the path")
+    return status.st_size
+
+
+def npy_bytes(opened: IO[bytes]) -> int:
+    """The size of the array that an .npy file declares, before it is made."""
+    version = np.lib.format.read_magic(opened)
+    read_header = np.lib.format.read_array_header_2_0
+    if version == (1, 0):
+        read_header = np.lib.format.read_array_header_1_0
+    shape, _, dtype = read_header(opened)
+    return math.prod(shape) * dtype.itemsize
+
+
+def check_name(file: str, name: str) -> None:
+    """An error for a name too long to be one."""
+    if len(name) > LONGEST_NAME:
+        raise PFNMError(
+            f"{file}: a tensor has a name of {len(name):,} characters ({name[:20]!r}...), expected "
+            f"at most {LONGEST_NAME:,}; rename it"
+        )
