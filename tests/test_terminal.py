@@ -110,10 +110,12 @@ def test_an_interrupt_while_importing_is_one_line(library: str) -> None:
     assert (done.returncode, done.stderr) == (130, "pfnm: interrupted\n")
 
 
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 LITTLE_MEMORY = """
 import resource, sys
 import numpy, scipy.special, scipy.optimize, pfnm.api
 from pfnm.cli import main
+{more}
 used = 4096 * int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000,) * 2)
 main()
@@ -125,10 +127,20 @@ def test_too_little_memory_is_one_line(tmp_path: Path) -> None:
         np.savez(tmp_path / f"site{j}.npz", w1=np.ones((3000, 3000)), w2=np.ones((3000, 2)))
     files = [tmp_path / f"site{j}.npz" for j in range(2)]
     target = tmp_path / "out.npz"
-    done = python(LITTLE_MEMORY, "fuse", *files, "-o", target, OPENBLAS_NUM_THREADS="1")
+    done = python(LITTLE_MEMORY.format(more=""), "fuse", *files, "-o", target, **ONE_THREAD)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "memory" in done.stderr.lower()
     assert not target.exists()
+
+
+def test_too_little_memory_to_train_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    wide = ("--sites", 10, "--hidden", 20_000, "--epochs", 1, "--rounds", 1)
+    code = LITTLE_MEMORY.format(more="import torch, sklearn.datasets")
+    options = (*wide, "--methods", "ensemble", "-o", tmp_path / "run")
+    done = python(code, "simulate", *options, **ONE_THREAD)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "not enough memory" in done.stderr
 
 
 def test_a_file_that_cannot_be_used_is_status_2(run: Run, tmp_path: Path) -> None:

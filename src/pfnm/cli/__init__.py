@@ -22,6 +22,7 @@ CLOSED_PIPE = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 TERMINATED = 143
+TORCH_OUT_OF_MEMORY = "can't allocate memory"  # PyTorch has no class for it
 
 
 def _terminate(signal_number: int, frame: FrameType | None) -> None:
@@ -49,7 +50,9 @@ def main() -> None:
         status = BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and TORCH_OUT_OF_MEMORY not in str(error):
+            raise
         say("there is not enough memory for this; give it smaller files, or fewer at a time")
         status = BAD_INPUT
     except OSError as error:
