@@ -401,7 +401,10 @@ def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -
             r"'z' \(Softmax\) uses a value from below the last layer",
         ),
         ([("MatMul", "xA", "h"), ("Softmax", "h", "y", {"axis": 0})], "over the last axis"),
-        ([("MatMul", "xA", "h"), ("ArgMax", "h", "i"), ("Softmax", "i", "y")], r"'y' \(Softmax\)"),
+        (
+            [("MatMul", "xA", "h"), ("ArgMax", "h", "i", {"axis": 1}), ("Softmax", "i", "y")],
+            r"'y' \(Softmax\)",
+        ),
         ([("Gemm", "xAd", "y")], r"'d' has shape \(5, 1\)"),
         ([("MatMul", "xA", "h"), ("Add", "hd", "y")], r"'y' \(Add\)"),
         (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfnm.core.errors import PFNMError
-from pfnm.federated.fetching import Fetch, from_debian, from_npm, from_web
+from pfnm.federated.fetching import Fetch, from_debian, from_npm, from_web, gunzipped
 from pfnm.formats.data import read_examples
 from pfnm.formats.files import make_folder, write_whole
 
@@ -128,9 +126,8 @@ def _known(name: str) -> DataSet:
 
 def _checked(known: DataSet, path: Path, md5: str) -> bytes:
     try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except (OSError, EOFError, zlib.error) as error:
+        raw = gunzipped(path) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, PFNMError) as error:
         raise PFNMError(f"{path}: cannot be read ({error}); fetch it again") from None
     if _md5(raw) != md5:
         raise PFNMError(
@@ -238,7 +235,8 @@ DATA_SETS = {
         ("fashion", "fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"),
         (
             from_web(
-                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{file}.gz",
+                "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/"
+                "fashion/{file}.gz",
             ),
             from_debian("dataset-fashion-mnist", "./usr/share/datasets/fashion-mnist/{file}.gz"),
         ),

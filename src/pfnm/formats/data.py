@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array
 from pfnm.formats import check_readable, told
+from pfnm.formats.arrays import npz_member, npz_members
 from pfnm.formats.delimited import open_text
+from pfnm.formats.limits import DATA_BYTES, NPY_START, Allowance
 from pfnm.formats.parquet import open_parquet
 
 EXTENSIONS = (".csv", ".tsv", ".parquet", ".npz")
@@ -88,8 +91,11 @@ def read_data(
     labels, target, class or outcome. features: the names of the network's inputs; in a table with
     names these columns are read, in this order, whatever else there is. Without them all columns
     but the label are inputs, in the file's order. inputs: how many the network takes, if known.
+    Of what would take more than 2 GiB as numbers of 64 bits nothing is read; PFNM_MAX_BYTES in the
+    environment sets another limit.
     """
     check_readable(str(path))
+    Allowance(path, DATA_BYTES).take("its content", Path(path).stat().st_size)
     extension = Path(path).suffix.lower()
     if extension in (".npz", ".npy"):
         return _read_npz(path, label)
@@ -202,18 +208,19 @@ def _no_label(path: str | Path, examples: Examples) -> PFNMError:
 
 def _read_npz(path: str | Path, label: str | None) -> Examples:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise PFNMError(
-                f"{path}: one array, not an .npz file with arrays x and y; {HOW_TO_SAVE}"
-            )
-        with loaded as file:
-            x = _first_of(file, INPUT_NAMES)
-            y = _first_of(file, LABEL_NAMES) if label is None else _named(path, file, label)
+        with open(path, "rb") as opened:
+            if opened.read(len(NPY_START)) == NPY_START:
+                raise PFNMError(
+                    f"{path}: one array, not an .npz file with arrays x and y; {HOW_TO_SAVE}"
+                )
+        with zipfile.ZipFile(path) as archive:
+            file = Arrays(str(path), archive)
+            x = file.first_of(INPUT_NAMES)
+            y = file.first_of(LABEL_NAMES) if label is None else file.named(label)
             if x is None:
                 raise PFNMError(
                     f"{path}: no array named {' or '.join(INPUT_NAMES[:2])} (found: "
-                    f"{', '.join(file) or 'none'}); {HOW_TO_SAVE}"
+                    f"{', '.join(file.names) or 'none'}); {HOW_TO_SAVE}"
                 )
     except PFNMError:
         raise
@@ -234,21 +241,47 @@ def _read_npz(path: str | Path, label: str | None) -> Examples:
             )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise PFNMError(f"{path}: the {what} hold NaN or infinite values; leave such rows out")
-    labels = y.astype(str) if y is not None and y.dtype.kind == "S" else y
-    return Examples(x.reshape(len(x), -1).astype(float), labels, None)
+    allowance = Allowance(path, DATA_BYTES)
+    if y is not None and y.dtype.kind == "S":
+        allowance.take("its labels", y.nbytes * np.dtype("U1").itemsize)
+        y = _as_text(path, y)
+    allowance.take("its inputs", x.size * np.dtype(float).itemsize)
+    return Examples(x.reshape(len(x), -1).astype(float, copy=False), y, None)
 
 
-def _first_of(file: Mapping[str, Any], names: Sequence[str]) -> NDArray[Any] | None:
-    return next((file[name] for name in names if name in file), None)
+def _as_text(path: str | Path, labels: NDArray[Any]) -> NDArray[Any]:
+    try:
+        return np.char.decode(labels, "utf-8")
+    except UnicodeDecodeError:
+        raise PFNMError(
+            f"{path}: the labels are bytes that are no text in UTF-8; save them as texts"
+        ) from None
 
 
-def _named(path: str | Path, file: Mapping[str, Any], label: str) -> NDArray[Any]:
-    """The array of labels by its name, or several of them side by side."""
-    names = [label] if label in file else [name.strip() for name in label.split(",")]
-    for name in names:
-        if name not in file:
-            raise PFNMError(
-                f"{path}: no array named {name!r} (found: {', '.join(file) or 'none'}); correct "
-                "--label"
-            )
-    return np.column_stack([file[name] for name in names]) if len(names) > 1 else file[names[0]]
+class Arrays:
+    """The arrays of an .npz file, each read when it is asked for."""
+
+    def __init__(self, path: str, archive: zipfile.ZipFile) -> None:
+        self.path, self.archive = path, archive
+        self.names = npz_members(path, archive)
+        self.allowance = Allowance(path, DATA_BYTES)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """The array of this name."""
+        return npz_member(self.archive, self.path, name, self.allowance)
+
+    def first_of(self, names: Sequence[str]) -> NDArray[Any] | None:
+        """The array under the first of these names that is there."""
+        return next((self.read(name) for name in names if name in self.names), None)
+
+    def named(self, label: str) -> NDArray[Any]:
+        """The array of labels by its name, or several of them side by side."""
+        names = [label] if label in self.names else [name.strip() for name in label.split(",")]
+        for name in names:
+            if name not in self.names:
+                raise PFNMError(
+                    f"{self.path}: no array named {name!r} (found: "
+                    f"{', '.join(self.names) or 'none'}); correct --label"
+                )
+        columns = [self.read(name) for name in names]
+        return np.column_stack(columns) if len(columns) > 1 else columns[0]

@@ -18,6 +18,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array
 from pfnm.core.targets import TRUTH, WHOLE
 from pfnm.formats import told
+from pfnm.formats.limits import DATA_BYTES, Allowance
 
 DELIMITERS = "\t;,"  # in this order: a comma may be a decimal one, a tab is never anything else
 SAMPLE = 20  # lines by which the delimiter and a row of names are told
@@ -59,7 +60,7 @@ class TextTable:
                     self._refuse_empty(block, column)
         if not blocks:
             raise PFNMError(f"{self.path}: there are no rows below the names; give some")
-        return np.concatenate(blocks), [as_labels(text) for text in texts]
+        return np.concatenate(blocks), [as_labels(self.path, text) for text in texts]
 
     def _numbers(self, block: list[tuple[int, list[str]]], columns: Sequence[int]) -> Array:
         try:
@@ -193,7 +194,7 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def as_labels(texts: Sequence[str]) -> NDArray[Any]:
+def as_labels(path: str, texts: Sequence[str]) -> NDArray[Any]:
     """A column of labels: whole numbers where all are, else numbers where all are, else texts."""
     if all(map(WHOLE.fullmatch, texts)):
         return np.array([int(text.split(".")[0]) for text in texts])
@@ -201,9 +202,17 @@ def as_labels(texts: Sequence[str]) -> NDArray[Any]:
         try:
             values = np.array([float(text) for text in texts])
         except ValueError:
-            return np.array(texts)
+            return as_texts(path, texts)
         if np.isfinite(values).all():
             return whole_where_all_are(values)
+    return as_texts(path, texts)
+
+
+def as_texts(path: str, texts: Sequence[str]) -> NDArray[Any]:
+    """Texts as an array, in which each takes the room of the longest."""
+    longest = max(map(len, texts), default=0)
+    room = longest * len(texts) * np.dtype("U1").itemsize
+    Allowance(path, DATA_BYTES).take(f"a label of {longest:,} characters", room)
     return np.array(texts)
 
 

@@ -51,10 +51,13 @@ def is_network(path: Path) -> bool:
     """Whether this is a file that should hold a network."""
     if path.name.startswith(".") or path.suffix.lower() not in FORMATS or not path.is_file():
         return False
-    if path.suffix.lower() != ".npz" or not zipfile.is_zipfile(path):
+    if path.suffix.lower() != ".npz":
         return True
-    with zipfile.ZipFile(path) as archive:
-        return not holds_data([name.removesuffix(".npy") for name in archive.namelist()])
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return not holds_data([name.removesuffix(".npy") for name in archive.namelist()])
+    except Exception:  # whatever zipfile raises on a damaged file, which `load` will tell
+        return True
 
 
 def is_result(path: Path) -> bool:

@@ -20,6 +20,7 @@ NETWORK_BYTES = 2**30  # of tensors in a network's file: 270 million numbers of 
 DATA_BYTES = 2**31  # of numbers in a data file, 8 bytes each: all of CIFAR-10 is 1.5 GB
 JSON_BYTES = 32  # that a character of JSON may take in memory: "[]," makes a list
 LONGEST_NAME = 1000  # characters of a tensor's name
+NPY_START = b"\x93NUMPY"  # how an .npy file begins
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +15,8 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import ACTIVATIONS
 from pfnm.core.network import Array, Label, Tensor
 from pfnm.formats.arrays import refuse_duplicates
-from pfnm.formats.content import Content, as_notes, floats
+from pfnm.formats.content import Content, floats, parsed_notes
+from pfnm.formats.limits import Allowance, check_regular
 from pfnm.formats.onnx_activations import ELEMENTWISE, PROBES, activation_of, apply
 from pfnm.formats.onnx_inputs import Columns, input_columns, prepared
 from pfnm.frameworks.sklearn import two_classes
@@ -21,10 +24,39 @@ from pfnm.frameworks.sklearn import two_classes
 PASSING = {"Flatten", "Reshape", "Cast", "Identity", "Dropout"}
 LINEAR = {"Gemm", "MatMul"}
 OUTPUT_OF = {"Softmax": "softmax", "LogSoftmax": "softmax", "Sigmoid": "sigmoid"}
-# What may follow the last layer: the choice of a class, and putting the answer into a shape.
-TRAILING = PASSING | {"ArgMax", "ArrayFeatureExtractor", "Normalizer", "Squeeze", "ZipMap"}
-# skl2onnx writes both classes' probabilities as (1 - p, p), and a multilabel choice as p > 1/2.
-TRAILING_AFTER_SIGMOID = TRAILING | {"Binarizer", "Concat", "Sub"}
+RESHAPING = {"Flatten", "Reshape", "Squeeze"}  # none of them changes a number
+# The attributes that are understood, of the operators that are known; any other is refused.
+ATTRIBUTES: dict[str, set[str]] = {
+    **{operator: set() for operator in (*ELEMENTWISE, "MatMul", "Identity", "FeatureVectorizer")},
+    "Gemm": {"alpha", "beta", "transA", "transB"},
+    "Flatten": {"axis"},
+    "Reshape": {"allowzero"},
+    "Cast": {"to", "saturate", "round_mode"},
+    "CastLike": {"saturate", "round_mode"},
+    "Dropout": {"ratio", "seed"},
+    "LeakyRelu": {"alpha"},
+    "Elu": {"alpha"},
+    "Gelu": {"approximate"},
+    "Swish": {"alpha"},
+    "Concat": {"axis"},
+    "FeatureVectorizer": {"inputdimensions"},
+    "Scaler": {"offset", "scale"},
+    "BatchNormalization": {"epsilon", "momentum", "training_mode"},
+    "Softmax": {"axis"},
+    "LogSoftmax": {"axis"},
+    "ArgMax": {"axis", "keepdims", "select_last_index"},
+    "Normalizer": {"norm"},
+    "Squeeze": {"axes"},
+    "Binarizer": {"threshold"},
+    "ZipMap": {"classlabels_strings", "classlabels_int64s"},
+}
+OUR_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+SOME_ROWS = 1009  # stands for the number of rows where shapes are computed: a prime, unlike others
+
+
+EXTERNAL = 1  # as ONNX says that a tensor's numbers stand in another file
+HALF = 0.5
+BOTH: Array = np.stack([1 - PROBES, PROBES])  # what stands for the probabilities of both classes
 
 
 class Value(NamedTuple):
@@ -37,6 +69,14 @@ class Value(NamedTuple):
     probes: Array
     node: str
     columns: Columns | None = None
+    width: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of one row, where it is known."""
+        if self.columns is not None:
+            return self.columns.shape
+        return None if self.width is None else (self.width,)
 
 
 def read(path: Path, file: str) -> Content:
@@ -46,33 +86,76 @@ def read(path: Path, file: str) -> Content:
     """
     import onnx
 
-    model = onnx.load(path)
+    allowance = Allowance(file)
+    allowance.take("its content", path.stat().st_size)
+    model = onnx.load(path, load_external_data=False)
+    for tensor in external_tensors(model.graph):
+        allowance.take(f"tensor {tensor.name!r}", external_bytes(path, file, tensor))
+    onnx.load_external_data_for_model(model, os.fspath(path.parent))
+    if any(function.domain in OUR_DOMAINS for function in model.functions):
+        raise PFNMError(f"{file}: it defines operators of its own; export the bare network")
     content = Walk(file, model.graph).content()
     for prop in model.metadata_props:
         if prop.key == "pfnm":
-            return replace(content, notes=as_notes(file, json.loads(prop.value)))
+            return replace(content, notes=parsed_notes(file, prop.value, allowance))
     return content
+
+
+def external_tensors(graph: Any) -> Iterator[Any]:
+    """The tensors whose numbers stand in another file."""
+    constants = (attribute.t for node in graph.node for attribute in node.attribute)
+    for tensor in (*graph.initializer, *constants):
+        if tensor.data_location == EXTERNAL:
+            yield tensor
+
+
+def external_bytes(path: Path, file: str, tensor: Any) -> int:
+    """How much of another file is read for a tensor."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    try:
+        whole = check_regular(path.parent / told.get("location", ""))
+        length, offset = int(told.get("length", 0)), int(told.get("offset", 0))
+    except ValueError as error:
+        raise PFNMError(
+            f"{file}: tensor {tensor.name!r} stands in another file ({error}); save it again"
+        ) from error
+    return length or whole - min(offset, whole)
 
 
 class Walk:
     """One pass over the nodes of a graph, which ONNX keeps in the order of computation."""
 
     def __init__(self, file: str, graph: Any) -> None:
+        from onnx import TensorProto
         from onnx.numpy_helper import to_array
 
         self.file = file
         refuse_duplicates(file, [tensor.name for tensor in graph.initializer])
         self.constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
+        self.lengths: dict[str, Any] = {}  # of axes, where the graph computes with them
+        self.float_types = {TensorProto.FLOAT, TensorProto.DOUBLE} | {
+            tensor.data_type
+            for tensor in graph.initializer
+            if tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        }
         self.nodes = list(graph.node)
+        self.outputs = [value.name for value in graph.output]
+        refuse_duplicates(
+            file,
+            [name for node in self.nodes for name in node.output if name]
+            + [value.name for value in graph.initializer],
+        )
         inputs = [value for value in graph.input if value.name not in self.constants]
         self.values = {
             value.name: Value(0, PROBES, value.name, input_columns(value)) for value in inputs
         }
         self.inputs = len(inputs)
+        self.rows = rows_of(inputs)
         self.columns: Columns | None = None
         self.weights: list[Tensor] = []
         self.biases: list[Tensor | None] = []
         self.names: list[tuple[str, str | None]] = []
+        self.taken: set[str] = set()  # of these names
         self.transposed: list[bool] = []
         self.activation: str | None = None
         self.output: str | None = None
@@ -88,8 +171,7 @@ class Walk:
                 "export a multilayer perceptron"
             )
         for index, node in enumerate(self.nodes):
-            if node.domain not in ("", "ai.onnx", "ai.onnx.ml"):
-                raise self.error(node, f"is of the unknown domain {node.domain!r}")
+            self.check(node)
             live = [self.values[name] for name in node.input if name in self.values]
             try:
                 if not live:
@@ -102,6 +184,7 @@ class Walk:
                 raise
             except Exception as error:
                 raise self.error(node, "has inputs or attributes pfnm cannot use") from error
+        self.check_outputs()
         if self.output == "sigmoid" and self.labels and self.weights[-1].shape[1] == 1:
             self.output, classes = "softmax", len(self.labels)  # two, or the first alone
             self.weights[-1] = two_classes(self.weights[-1])[:, :classes]
@@ -128,6 +211,27 @@ class Walk:
             scaling=columns.scaling,
         )
 
+    def check(self, node: Any) -> None:
+        """An error if a node is of another domain, or an operator that we know with more to it."""
+        if node.domain not in OUR_DOMAINS:
+            raise self.error(node, f"is of the unknown domain {node.domain!r}")
+        if node.op_type in ATTRIBUTES:
+            for attribute in node.attribute:
+                if attribute.name not in ATTRIBUTES[node.op_type]:
+                    raise self.error(
+                        node, f"has the attribute {attribute.name!r}, which pfnm does not know"
+                    )
+
+    def check_outputs(self) -> None:
+        """An error unless the graph gives what its last layer, and what follows it, computes."""
+        depths = [self.values[name].depth for name in self.outputs if name in self.values]
+        deepest = len(self.weights) + (self.output is not None)
+        if not depths or max(depths) < deepest:
+            raise PFNMError(
+                f"{self.file}: none of the graph's outputs ({', '.join(self.outputs)}) is what its "
+                "last layer computes; export the bare network"
+            )
+
     def fold_inputs(self, columns: Columns) -> None:
         """Into the first layer goes what is done to the inputs before it, in the layer's own type.
 
@@ -153,7 +257,9 @@ class Walk:
         from onnx.numpy_helper import to_array
 
         attributes = attributes_of(node)
-        if node.op_type == "Constant" and "value" in attributes:
+        if any(name in self.lengths for name in node.input):
+            self.count(node, attributes)
+        elif node.op_type == "Constant" and "value" in attributes:
             self.constants[node.output[0]] = to_array(attributes["value"])
         elif node.op_type == "Constant":
             self.constants[node.output[0]] = np.array(next(iter(attributes.values())))
@@ -164,18 +270,85 @@ class Walk:
             elif node.op_type == "Transpose":
                 self.constants[node.output[0]] = constant.transpose(attributes.get("perm"))
 
+    def count(self, node: Any, attributes: Mapping[str, Any]) -> None:
+        """A node that computes with the lengths of axes, as far as a Reshape needs it."""
+        values = [self.lengths.get(name, self.constants.get(name)) for name in node.input]
+        operator, first = node.op_type, np.asarray(values[0])
+        if any(value is None for value in values):
+            return
+        if operator == "Gather" and attributes.get("axis", 0) == 0:
+            result = first[np.asarray(values[1], dtype=int)]
+        elif operator == "Slice" and len(values) in (3, 4, 5) and first.ndim == 1:
+            start, end = (int(np.ravel(value)[0]) for value in values[1:3])
+            result = first[start : end : int(np.ravel(values[4])[0]) if len(values) == 5 else 1]
+        elif operator == "Concat":
+            result = np.concatenate([np.ravel(value) for value in values])
+        elif operator in ("Unsqueeze", "Squeeze"):
+            result = first.reshape(-1 if operator == "Unsqueeze" else ())
+        elif operator in ("Cast", "Identity"):
+            result = first
+        else:
+            return
+        self.lengths[node.output[0]] = result
+
+    def passes(self, node: Any, value: Value) -> bool:
+        """Whether a node leaves rows of numbers as they are; an error if it changes numbers."""
+        attributes, shape = attributes_of(node), value.shape
+        if node.op_type == "Cast" and attributes.get("to") not in self.float_types:
+            raise self.error(node, "changes numbers to a type that cannot hold them")
+        if node.op_type == "CastLike":
+            like = self.constants.get(node.input[1])
+            if like is None or like.dtype.kind != "f" or like.dtype.itemsize < 4:
+                raise self.error(node, "changes numbers to a type that may not hold them")
+        if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+            training = self.constants.get(node.input[2])
+            if training is None or training.any():
+                raise self.error(node, "drops units at random, as in training")
+        if node.op_type == "Flatten":
+            axis = attributes.get("axis", 1)
+            return axis == 1 or (shape is not None and axis == -len(shape))
+        if node.op_type == "Reshape":
+            target = self.lengths.get(node.input[1], self.constants.get(node.input[1]))
+            return target is not None and self.keeps_rows(shape, np.ravel(target), attributes)
+        return node.op_type != "Squeeze"
+
+    def keeps_rows(
+        self, shape: tuple[int, ...] | None, target: Array, attributes: Mapping[str, Any]
+    ) -> bool:
+        """Whether a Reshape to the target makes one row of numbers of each row."""
+        if len(target) != 2 or (attributes.get("allowzero", 0) and not target.all()):
+            return False
+        if shape is None:
+            return int(target[0]) in (-1, 0, self.rows) and (target[0], target[1]) != (-1, -1)
+        full = (self.rows, *shape)
+        wanted = [full[i] if length == 0 else int(length) for i, length in enumerate(target)]
+        if wanted.count(-1) == 1:
+            known = -math.prod(wanted)
+            wanted[wanted.index(-1)] = math.prod(full) // known if known else 0
+        return wanted == [self.rows, math.prod(shape)]
+
     def step(self, node: Any) -> None:
         """A node up to the last layer."""
         if node.op_type == "Shape":
-            return  # the lengths of axes, for a Reshape
-        if node.op_type in LINEAR:
+            self.measure(node)
+        elif node.op_type in LINEAR:
             self.layer(node)
         elif any(name in self.values and self.values[name].depth == 0 for name in node.input):
             self.prepare(node)
         elif node.op_type in PASSING and node.input[0] in self.values:
-            self.values[node.output[0]] = self.values[node.input[0]]
+            value = self.values[node.input[0]]
+            if not self.passes(node, value):
+                raise self.error(node, "changes the shape between layers")
+            self.values[node.output[0]] = value
         elif not self.add_bias(node):
             self.elementwise(node)
+
+    def measure(self, node: Any) -> None:
+        """The lengths of axes, for a Reshape, where they are known."""
+        shape, attributes = self.values[node.input[0]].shape, attributes_of(node)
+        if shape is not None:
+            full = np.array([self.rows, *shape])
+            self.lengths[node.output[0]] = full[attributes.get("start", 0) : attributes.get("end")]
 
     def prepare(self, node: Any) -> None:
         """A node before the first layer: it may multiply and shift each column, or join columns."""
@@ -187,6 +360,11 @@ class Walk:
             for name in node.input
             if name
         ]
+        passing = node.op_type in PASSING and node.input[0] in self.values
+        if passing and not self.passes(node, self.values[node.input[0]]):
+            raise self.error(node, "changes the shape of the inputs")
+        if attributes_of(node).get("training_mode", 0):
+            raise self.error(node, "takes its statistics from the data, as in training")
         columns = prepared(node.op_type, attributes_of(node), arguments)
         if columns is None:
             raise PFNMError(
@@ -212,7 +390,7 @@ class Walk:
         weight = (weight.T if transposed else weight) * weight.dtype.type(
             attributes.get("alpha", 1.0)
         )
-        if any(weight_name == taken for taken, _ in self.names):
+        if weight_name in self.taken:
             raise self.error(node, f"uses the weight {weight_name!r} of another layer")
         if self.weights and weight.shape[0] != self.weights[-1].shape[1]:
             raise self.error(
@@ -221,8 +399,12 @@ class Walk:
         self.weights.append(weight)
         self.biases.append(None)
         self.names.append((weight_name, None))
+        self.taken.add(weight_name)
         self.transposed.append(transposed)
-        self.values[node.output[0]] = Value(len(self.weights), PROBES, node.name or node.output[0])
+        result = node.output[0]
+        self.values[result] = Value(
+            len(self.weights), PROBES, node.name or result, width=weight.shape[1]
+        )
         if len(node.input) > 2 and node.input[2]:
             self.set_bias(node, node.input[2], attributes.get("beta", 1.0))
 
@@ -275,9 +457,9 @@ class Walk:
                 f"{self.weights[-1].shape[1]} entries, one for each output of the layer"
             )
         # Exporters share equal tensors, zeros for instance; here every layer has its own.
-        taken = {bias_name for _, bias_name in self.names}
         self.biases[-1] = bias * bias.dtype.type(beta)
-        own_name = f"{name}.{len(self.names)}" if name in taken else name
+        own_name = f"{name}.{len(self.names)}" if name in self.taken else name
+        self.taken.add(own_name)
         self.names[-1] = (self.names[-1][0], own_name)
 
     def elementwise(self, node: Any) -> None:
@@ -286,10 +468,12 @@ class Walk:
             raise self.error(node, "is no operator pfnm knows in a multilayer perceptron")
         arguments: list[Any] = []
         depths: set[int] = set()
+        widths: set[int | None] = set()
         for name in node.input:
             if name in self.values:
                 arguments.append(self.values[name].probes)
                 depths.add(self.values[name].depth)
+                widths.add(self.values[name].width)
             elif name in self.constants and self.constants[name].size == 1:
                 arguments.append(self.constants[name].item())
             else:
@@ -297,47 +481,84 @@ class Walk:
         if len(depths) > 1:
             raise self.error(node, "joins two branches, as a residual connection does")
         probes = apply(node.op_type, attributes_of(node), arguments)
-        self.values[node.output[0]] = Value(depths.pop(), probes, node.name or node.output[0])
+        result = node.output[0]
+        self.values[result] = Value(
+            depths.pop(), probes, node.name or result, width=widths.pop()
+        )
 
     def trail(self, node: Any, live: list[Value]) -> None:
         """A node after the last layer: its bias, the output function, the choice of a class.
 
-        What the output function or the choice has made counts as one layer deeper.
+        What the output function has made counts as one layer deeper, a choice as two; what becomes
+        of a choice (its type, its shape) changes no number of ours.
         """
-        last = len(self.weights)
+        last, value = len(self.weights), live[0]
         if min(value.depth for value in live) < last:
             raise self.error(node, "uses a value from below the last layer")
         if self.output is None and self.add_bias(node):
             return
-        allowed = TRAILING_AFTER_SIGMOID if self.output == "sigmoid" else TRAILING
-        depth = live[0].depth if node.op_type in PASSING else last + 1
-        if node.op_type in OUTPUT_OF and self.output is None and live[0].depth == last:
-            if attributes_of(node).get("axis", -1) not in (-1, 1):
+        attributes, result = attributes_of(node), None
+        computed, chosen = value._replace(depth=last + 1), value._replace(depth=last + 2)
+        if node.op_type in OUTPUT_OF and self.output is None and value.depth == last:
+            if attributes.get("axis", -1) not in (-1, 1):
                 raise self.error(node, "is not over the last axis")
             self.output = OUTPUT_OF[node.op_type]
-        elif node.op_type not in allowed or not self.one_minus(node):
-            raise self.error(node, "is no operator pfnm knows after the last layer")
-        if node.op_type == "ZipMap":
-            attributes = attributes_of(node)
-            texts = attributes.get("classlabels_strings", ())
-            self.labels = tuple(text.decode() for text in texts) or tuple(
-                attributes.get("classlabels_int64s", ())
-            )
-        elif node.op_type == "ArrayFeatureExtractor":
+            result = computed
+        elif node.op_type in PASSING | RESHAPING:
+            unchanged = value.depth > last + 1 or self.passes(node, value)
+            result = value if unchanged else computed
+        elif node.op_type == "ArgMax":
+            result = chosen if attributes.get("axis", 0) in (1, -1) else None
+        elif node.op_type == "ArrayFeatureExtractor" and value.depth > last + 1:
             self.choose(node)
+            result = chosen
+        elif node.op_type == "ZipMap":
+            texts = attributes.get("classlabels_strings", ())
+            numbers = attributes.get("classlabels_int64s", ())
+            self.labels = tuple(text.decode() for text in texts) or tuple(numbers)
+            result = chosen
+        elif node.op_type == "Normalizer" and attributes.get("norm", b"MAX") == b"L1":
+            # Probabilities that sum to 1 already.
+            sums_to_one = self.output == "softmax" or np.array_equal(value.probes, BOTH)
+            result = value if sums_to_one and value.depth == last + 1 else None
+        elif self.output == "sigmoid":
+            result = self.after_sigmoid(node, live)
+        if result is None:
+            raise self.error(node, "is no operator pfnm knows after the last layer")
         for name in node.output:
-            self.values[name] = Value(depth, PROBES, node.name or name)
+            self.values[name] = result
 
-    def one_minus(self, node: Any) -> bool:
-        """Whether a subtraction is 1 - p; true for every other node."""
-        one = self.constants.get(node.input[0])
-        return node.op_type != "Sub" or (one is not None and bool(np.all(one == 1)))
+    def after_sigmoid(self, node: Any, live: list[Value]) -> Value | None:
+        """skl2onnx writes both classes' probabilities as (1 - p, p), several choices as p > 1/2."""
+        value, attributes = live[0], attributes_of(node)
+        if node.op_type == "Binarizer" and attributes.get("threshold", 0.0) == HALF:
+            return value._replace(depth=len(self.weights) + 2)
+        if node.op_type == "Sub" and np.array_equal(value.probes, PROBES):
+            one = self.constants.get(node.input[0])
+            if one is not None and bool(np.all(one == 1)):
+                return value._replace(probes=1 - PROBES)
+        if node.op_type == "Concat" and attributes.get("axis") in (1, -1) and len(live) == 2:
+            both = np.stack([part.probes for part in live])
+            if len(node.input) == 2 and np.array_equal(both, BOTH):
+                return value._replace(probes=BOTH)
+        return None
 
     def choose(self, node: Any) -> None:
         """skl2onnx picks the label of the best class from the constant list of classes."""
         classes = self.constants.get(node.input[0])
         if classes is not None and self.labels is None:
-            self.labels = tuple(classes.ravel().tolist())
+            self.labels = tuple(
+                label.decode() if isinstance(label, bytes) else label
+                for label in classes.ravel().tolist()
+            )
+
+
+def rows_of(inputs: Sequence[Any]) -> int:
+    """How many rows the graph takes at a time, if it says so; else a number that stands for it."""
+    for value in inputs:
+        for length in value.type.tensor_type.shape.dim[:1]:
+            return int(length.dim_value) or SOME_ROWS
+    return SOME_ROWS
 
 
 def attributes_of(node: Any) -> dict[str, Any]:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from pfnm.core.mlp import Layer, layers
-from pfnm.core.network import Network
+from pfnm.core.errors import PFNMError
+from pfnm.core.mlp import OUTPUTS, Layer, forward, layers
+from pfnm.core.network import INPUT, Network
 from pfnm.formats.content import notes_of
 
 OPSET = 17  # old enough for the runtimes in use; Gelu came later and is written out
 IR_VERSION = 8  # the file version of that opset
 FLOAT32_ONLY = {"Elu", "Erf"}  # onnxruntime has no 64-bit version of these
+CHECKED_ROWS = 4  # run in onnxruntime before a file is written
+TOLERANCE = 1e-3  # of the largest value, far above rounding and far below another function
+MARGIN = 10  # times what 32 bits change in numpy
+ONLY_FATAL = 4  # what onnxruntime logs
 ONE, HALF, ROOT = "pfnm.one", "pfnm.half", "pfnm.sqrt2"
 
 # Each activation as (operator, its inputs): "x" is the layer's value, "" the value just computed.
@@ -43,28 +51,35 @@ OUTPUT_OPERATORS = {
 
 
 def write(network: Network) -> bytes:
-    """The network as an ONNX model from "input" to "output", for any number of rows."""
+    """The network as an ONNX model from "input" to "output", for any number of rows.
+
+    Where a tensor is called so, or like anything else in the graph, the graph's own name gives way.
+    """
     import onnx
     from onnx import helper, numpy_helper
 
     stack = layers(network)
     dtype = np.dtype(np.float64 if network.dtype.itemsize > 4 else np.float32)
     kind = helper.np_dtype_to_tensor_dtype(dtype)
-    nodes, value = [], "input"
+    names = Names(network.tensors)
+    first, last = names.fresh("input"), names.fresh("output")
+    constants = {ONE: 1.0, HALF: 0.5, ROOT: math.sqrt(2)} if network.activation == "gelu" else {}
+    constant_names = {constant: names.fresh(constant) for constant in constants}
+    nodes, value = [], first
     for depth, layer in enumerate(stack):
         if depth > 0:
-            added, value = activation_nodes(network.activation, value, kind)
+            added, value = activation_nodes(network.activation, value, kind, names, constant_names)
             nodes += added
-        nodes.append(gemm(layer, value, f"pfnm.layer{depth + 1}"))
-        value = f"pfnm.layer{depth + 1}"
-    nodes.append(helper.make_node(OUTPUT_OPERATORS[network.output], [value], ["output"]))
-    constants = {ONE: 1.0, HALF: 0.5, ROOT: math.sqrt(2)} if network.activation == "gelu" else {}
-    arrays = {**network.tensors, **{name: np.array(c) for name, c in constants.items()}}
+        result = names.fresh(f"pfnm.layer{depth + 1}")
+        nodes.append(gemm(layer, value, result))
+        value = result
+    nodes.append(helper.make_node(OUTPUT_OPERATORS[network.output], [value], [last]))
+    arrays = {**network.tensors, **{constant_names[c]: np.array(constants[c]) for c in constants}}
     graph = helper.make_graph(
         nodes,
         "pfnm",
-        [helper.make_tensor_value_info("input", kind, ["batch", stack[0].weight.shape[0]])],
-        [helper.make_tensor_value_info("output", kind, ["batch", stack[-1].weight.shape[1]])],
+        [helper.make_tensor_value_info(first, kind, ["batch", stack[0].weight.shape[0]])],
+        [helper.make_tensor_value_info(last, kind, ["batch", stack[-1].weight.shape[1]])],
         [
             numpy_helper.from_array(np.ascontiguousarray(array, dtype), name)
             for name, array in arrays.items()
@@ -79,7 +94,63 @@ def write(network: Network) -> bytes:
     helper.set_model_props(model, {"pfnm": json.dumps(notes_of(network))})
     onnx.checker.check_model(model, full_check=True)
     data: bytes = model.SerializeToString()
+    check_values(network, data, dtype)
     return data
+
+
+class Names:
+    """The names in a graph: those of the tensors, and fresh ones for all else."""
+
+    def __init__(self, tensors: Iterable[str]) -> None:
+        self.taken = {"", *tensors}  # to ONNX a value without a name is none
+        if "" in tensors:
+            raise PFNMError("a tensor without a name cannot be written as ONNX; name it")
+
+    def fresh(self, name: str) -> str:
+        """This name, or the first like it that is free."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+def check_values(network: Network, data: bytes, dtype: np.dtype[Any]) -> None:
+    """An error unless onnxruntime, where it is installed, computes from it what the network does.
+
+    Rounding is allowed for by what it changes in numpy.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        return
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = ONLY_FATAL
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    scaling = network.scaling
+    rows = np.random.default_rng(0).normal(size=(CHECKED_ROWS, network.sizes[INPUT]))
+    rows = rows if scaling is None else scaling.centre + rows * scaling.scale
+    with np.errstate(all="ignore"):
+        exact, rounded = (
+            OUTPUTS[network.output](forward(as_type(network, kind), rows.astype(kind)))
+            for kind in (np.float64, np.float32)
+        )
+        (found,) = session.run(None, {session.get_inputs()[0].name: rows.astype(dtype)})
+        finite = np.isfinite(rounded) & np.isfinite(exact)
+        size, rounding = np.abs(exact[finite]), np.abs(exact - rounded)[finite]
+        allowed = TOLERANCE * (1 + size.max(initial=0)) + MARGIN * rounding.max(initial=0)
+        agrees = found.shape == exact.shape and (np.abs(found - exact)[finite] <= allowed).all()
+    if not agrees:
+        raise PFNMError(
+            f"{network.name}: onnxruntime computes other values from the ONNX model than the "
+            "network gives; save in another format, and please report it"
+        )
+
+
+def as_type(network: Network, dtype: DTypeLike) -> Network:
+    """The network with all its tensors in this type."""
+    tensors = {name: tensor.astype(dtype) for name, tensor in network.tensors.items()}
+    return replace(network, tensors=tensors)
 
 
 def gemm(layer: Layer, value: str, result: str) -> Any:
@@ -90,21 +161,23 @@ def gemm(layer: Layer, value: str, result: str) -> Any:
     return helper.make_node("Gemm", inputs, [result], transB=int(layer.transposed))
 
 
-def activation_nodes(activation: str, value: str, kind: int) -> tuple[list[Any], str]:
+def activation_nodes(
+    activation: str, value: str, kind: int, names: Names, constants: Mapping[str, str]
+) -> tuple[list[Any], str]:
     """The nodes of the activation after a value, and the name of its result."""
     from onnx import TensorProto, helper
 
     nodes, current = [], value
     for number, (operator, inputs) in enumerate(STEPS[activation], start=1):
-        names = [{"x": value, "": current}.get(name, name) for name in inputs]
-        current = f"{value}.{activation}{number}"
+        arguments = [{"x": value, "": current, **constants}[name] for name in inputs]
+        current = names.fresh(f"{value}.{activation}{number}")
         if operator in FLOAT32_ONLY and kind != TensorProto.FLOAT:
-            narrow, result = f"{current}.narrow", f"{current}.result"
+            narrow, result = names.fresh(f"{current}.narrow"), names.fresh(f"{current}.result")
             nodes += [
-                helper.make_node("Cast", names, [narrow], to=TensorProto.FLOAT),
+                helper.make_node("Cast", arguments, [narrow], to=TensorProto.FLOAT),
                 helper.make_node(operator, [narrow], [result]),
                 helper.make_node("Cast", [result], [current], to=kind),
             ]
         else:
-            nodes.append(helper.make_node(operator, names, [current]))
+            nodes.append(helper.make_node(operator, arguments, [current]))
     return nodes, current

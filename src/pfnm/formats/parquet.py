@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from pfnm.core.errors import PFNMError
 from pfnm.core.network import Array
 from pfnm.formats import told
-from pfnm.formats.delimited import whole_where_all_are
+from pfnm.formats.delimited import as_texts, whole_where_all_are
+from pfnm.formats.limits import DATA_BYTES, Allowance
 
 INDEX = re.compile(r"__index_level_\d+__")  # how pandas names the numbers of its rows
 
@@ -35,7 +36,14 @@ class ParquetTable:
 
         chosen = [self.names[place] for place in (*inputs, *labels)]
         try:
-            table = parquet.ParquetFile(self.path).read(columns=chosen)
+            file = parquet.ParquetFile(self.path)
+            numbers = file.metadata.num_rows * len(chosen)
+            Allowance(self.path, DATA_BYTES).take(
+                f"{numbers:,} numbers", numbers * np.dtype(float).itemsize
+            )
+            table = file.read(columns=chosen)
+        except PFNMError:
+            raise
         except Exception as error:  # whatever pyarrow raises on a damaged file
             raise _unreadable(self.path, error) from None
         if table.num_rows == 0:
@@ -48,8 +56,8 @@ class ParquetTable:
                     f"{self.path}: column {name!r} holds {table.column(name).type}, expected "
                     f"numbers; leave it out or, if it is the label, say --label {name}"
                 )
-        numbers = [columns[self.names[place]].astype(float) for place in inputs]
-        return np.column_stack(numbers), [columns[self.names[place]] for place in labels]
+        values = [columns[self.names[place]].astype(float) for place in inputs]
+        return np.column_stack(values), [columns[self.names[place]] for place in labels]
 
     def _values(self, name: str, column: Any) -> NDArray[Any]:
         """A column as numbers or texts, none of them missing."""
@@ -78,7 +86,7 @@ class ParquetTable:
                 )
             return whole_where_all_are(values)
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            return np.array(column.to_pylist())
+            return as_texts(self.path, column.to_pylist())
         raise PFNMError(
             f"{self.path}: column {name!r} holds {column.type}, expected numbers or texts; convert "
             "it or leave it out"

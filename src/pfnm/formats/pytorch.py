@@ -36,7 +36,7 @@ def read(path: Path, file: str) -> Content:
     allowance = Allowance(file)
     for name, value in state_dict.items():
         # A tensor may be larger than what is stored: one number, expanded to any shape.
-        allowance.take(f"tensor {name!r}", value.nbytes)
+        allowance.take(f"tensor {name!r}", value.numel() * value.dtype.itemsize)
     tensors = {name: to_numpy(file, name, value) for name, value in state_dict.items()}
     return arrange(file, tensors, stored_notes(path, file, stored), in_order=True)
 

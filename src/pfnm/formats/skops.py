@@ -9,11 +9,10 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.mlp import layers
 from pfnm.core.network import Network
 from pfnm.formats.content import Content
-from pfnm.formats.limits import JSON_BYTES, Allowance, npy_bytes
+from pfnm.formats.limits import JSON_BYTES, NPY_START, Allowance, npy_bytes
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
 
 SCHEMA = "schema.json"
-NPY_START = b"\x93NUMPY"
 
 # What is needed beyond the types skops itself trusts, which are scikit-learn's own estimators. All
 # of these only hold numbers, texts or an estimator, and do nothing when they are loaded.

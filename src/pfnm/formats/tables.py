@@ -18,6 +18,7 @@ from pfnm.core.errors import PFNMError
 from pfnm.core.labels import union
 from pfnm.core.network import OUTPUT, Array, Label, Network
 from pfnm.formats import told
+from pfnm.formats.limits import JSON_BYTES, Allowance, check_regular
 
 Counts = Mapping[str, Sequence[float] | Mapping[str, float]]
 
@@ -29,6 +30,7 @@ def read_json(path: str | Path) -> Any:
         refuse_repeated(path, [key for key, _ in pairs])
         return dict(pairs)
 
+    Allowance(path).take("its content", JSON_BYTES * check_regular(path))
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -70,6 +72,7 @@ def read_class_counts(path: str | Path) -> Counts:
 
 
 def _read_counts_csv(path: str | Path) -> Counts:
+    Allowance(path).take("its content", JSON_BYTES * check_regular(path))
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
@@ -173,7 +176,7 @@ def read_labels(path: str | Path, names: Sequence[str]) -> list[list[Label] | No
         )
     for name, labels in content.items():
         if not isinstance(labels, list) or not all(
-            isinstance(v, str | int | float) for v in labels
+            isinstance(label, str | bool) or is_finite(label) for label in labels
         ):
             raise PFNMError(f"{path}: the labels of {name!r} are no list of names or numbers")
     return [content.get(name) for name in names]

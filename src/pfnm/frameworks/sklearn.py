@@ -79,6 +79,8 @@ def tensor_names(depth: int) -> list[tuple[str, str]]:
 def plain(label: Any) -> Label:
     """A label as Python's own text or number."""
     value = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
