@@ -45,6 +45,7 @@ bench: .venv/for-test
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/polishing.py
 	$(BIN)/python benchmarks/busy.py
+	$(BIN)/python benchmarks/loading.py
 
 # The deep study (docs/deep.md); an interrupted one goes on where it stopped, into results/deep.
 study: .venv/for-test
