@@ -177,6 +177,8 @@ def ready() -> None:
     for module in (matplotlib.figure, onnx, pyarrow.parquet, sklearn.datasets, skops.io):
         assert module
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # so that collecting between the cases is quick
     in_use = 4096 * int(Path("/proc/self/statm").read_text().split()[0])
     most = in_use + 2 * MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
