@@ -21,6 +21,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -216,7 +217,7 @@ def replay(folder: Path) -> str | None:
     """A kept failure run again, on a copy of its files; what is wrong, if anything."""
     with tempfile.TemporaryDirectory() as name:
         files = Path(name) / "case"
-        shutil.copytree(folder / "files", files, symlinks=True)
+        subprocess.run(["cp", "-a", folder / "files", files], check=True)  # pipes and links too
         command = json.loads((folder / "command.json").read_text())
         return problem(command, files, Path(name))
 
