@@ -29,8 +29,8 @@ fuzz: .venv/for-test
 # The lowest versions that pyproject.toml admits; their own warnings are not ours to mend. PyTorch is
 # left out, for PyPI's 2.6 brings gigabytes of CUDA.
 test-lowest: .venv-lowest/for-test
-	.venv-lowest/bin/python -m pytest -W default tests/core tests/formats/test_onnx.py \
-		tests/formats/test_sites.py tests/formats/test_sklearn.py tests/formats/test_tables.py
+	.venv-lowest/bin/python -m pytest -W default tests/core tests/test_api.py \
+		tests/formats/test_sites.py tests/formats/test_tables.py tests/test_cli_evaluate.py
 
 lint: .venv/for-test
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -177,6 +178,8 @@ def ready() -> None:
     for module in (matplotlib.figure, onnx, pyarrow.parquet, sklearn.datasets, skops.io):
         assert module
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # so that collecting between the cases is quick
     in_use = 4096 * int(Path("/proc/self/statm").read_text().split()[0])
     most = in_use + 2 * MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -214,7 +217,7 @@ def replay(folder: Path) -> str | None:
     """A kept failure run again, on a copy of its files; what is wrong, if anything."""
     with tempfile.TemporaryDirectory() as name:
         files = Path(name) / "case"
-        shutil.copytree(folder / "files", files, symlinks=True)
+        subprocess.run(["cp", "-a", folder / "files", files], check=True)  # pipes and links too
         command = json.loads((folder / "command.json").read_text())
         return problem(command, files, Path(name))
 
