@@ -96,13 +96,14 @@ def answers(read: Callable[[Path], object], name: str, data: bytes) -> object:
         path = Path(folder) / name
         path.write_bytes(data)
         start = time.monotonic()
+        result, story = None, str(path)
         try:
             result = read(path)
         except PFNMError as error:
-            assert str(path) in str(error)
-            assert "\n" not in str(error)
-            result = None
+            story = str(error)
         assert time.monotonic() - start < SECONDS
+        assert str(path) in story
+        assert "\n" not in story
         return result
 
 
