@@ -31,9 +31,7 @@ EXAMPLES = int(os.environ.get("PFNM_MUTATIONS", "40"))
 SECONDS = 10  # for one file of a few kilobytes, on a busy machine
 EXTENSIONS = (".safetensors", ".npz", ".pt", ".onnx", ".skops")
 
-few = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+few = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # What stands in the place of a number, a text or a list in our notes or in a header.
 json_values = st.recursive(
@@ -42,8 +40,10 @@ json_values = st.recursive(
     | st.integers(-3, 10**20)
     | st.floats()
     | st.sampled_from(["", "W1", "relu", "softmax", "layers.0.weight", "../../x", "\x1b[2J", "\0"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["name", "low", "high", "centre", "scale"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "low", "high", "centre", "scale"]), inner)
+    ),
     max_leaves=6,
 )
 edits = st.lists(
@@ -96,13 +96,14 @@ def answers(read: Callable[[Path], object], name: str, data: bytes) -> object:
         path = Path(folder) / name
         path.write_bytes(data)
         start = time.monotonic()
+        result, story = None, str(path)
         try:
             result = read(path)
         except PFNMError as error:
-            assert str(path) in str(error)
-            assert "\n" not in str(error)
-            result = None
+            story = str(error)
         assert time.monotonic() - start < SECONDS
+        assert str(path) in story
+        assert "\n" not in story
         return result
 
 

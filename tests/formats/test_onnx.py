@@ -29,8 +29,8 @@ from sklearn.preprocessing import (
 from torch import nn
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward, probabilities
-from pfnm.formats import load, save
+from pfnm.core.mlp import forward, mlp, probabilities
+from pfnm.formats import load, onnx_writer, save
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(6, 4))
@@ -468,3 +468,114 @@ def test_external_data(tmp_path: Path, location: str) -> None:
         (folder / "site.onnx").write_bytes(bare.SerializeToString())
     with pytest.raises(PFNMError, match=r"site\.onnx"):
         load(folder / "site.onnx")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        *(
+            ([("MatMul", "xA", "h"), ("Cast", "h", "i", {"to": to}), ("MatMul", "iC", "y")], "type")
+            for to in (TensorProto.INT32, TensorProto.BOOL, TensorProto.FLOAT16)
+        ),
+        ([("Cast", "x", "i", {"to": TensorProto.INT64}), ("MatMul", "iA", "y")], r"\(Cast\)"),
+        ([("MatMul", "xA", "h"), ("Cast", "h", "y", {"to": TensorProto.INT32})], r"\(Cast\)"),
+        (
+            [("MatMul", "xA", "h"), ("Flatten", "h", "i", {"axis": 0}), ("MatMul", "iC", "y")],
+            r"\(Flatten\) changes the shape",
+        ),
+        ([("Flatten", "x", "i", {"axis": 2}), ("MatMul", "iA", "y")], r"\(Flatten\) changes"),
+        (
+            [("MatMul", "xA", "h"), ("Relu", "h", "r", {"beta": 2.0}), ("MatMul", "rC", "y")],
+            "'beta'",
+        ),
+        ([("Gemm", "xA", "y", {"gamma": 2.0})], "the attribute 'gamma'"),
+        (
+            [("MatMul", "xA", "h"), ("Normalizer", "h", "y", {"norm": "L1"})],
+            r"\(Normalizer\) is no operator",
+        ),
+        ([("MatMul", "xA", "h"), ("ArgMax", "h", "y", {"axis": 0})], r"\(ArgMax\)"),
+        (
+            [("MatMul", "xA", "h"), ("Sigmoid", "h", "p"), ("Concat", "pp", "y", {"axis": 1})],
+            r"\(Concat\)",
+        ),
+        (
+            [("MatMul", "xA", "h"), ("Sigmoid", "h", "p"), ("Binarizer", "p", "y")],
+            r"\(Binarizer\)",
+        ),
+    ],
+)
+def test_graphs_that_compute_something_else(tmp_path: Path, nodes: list[Any], words: str) -> None:
+    graph(tmp_path / "site.onnx", nodes)
+    with pytest.raises(PFNMError, match=rf"site\.onnx: .*{words}"):
+        load(tmp_path / "site.onnx")
+
+
+@pytest.mark.parametrize("last", [("MatMul", "hC", "y"), ("Softmax", "h", "y")])
+def test_a_graph_that_ends_before_its_last_node(tmp_path: Path, last: tuple[str, ...]) -> None:
+    path = tmp_path / "site.onnx"
+    graph(path, [("MatMul", "xA", "h"), last])
+    model = onnx.load(path)
+    model.graph.output[0].name = "h"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(PFNMError, match="none of the graph's outputs"):
+        load(path)
+
+
+def test_dropout_as_in_training_and_odd_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "site.onnx"
+
+    def between(operator: str, **constants: np.ndarray) -> onnx.ModelProto:
+        graph(path, [("MatMul", "xA", "h"), (operator, "h", "i"), ("MatMul", "iC", "y")])
+        model = onnx.load(path)
+        node = model.graph.node[1]
+        node.input.extend(constants)
+        model.graph.initializer.extend(
+            numpy_helper.from_array(array, name) for name, array in constants.items()
+        )
+        path.write_bytes(model.SerializeToString())
+        return model
+
+    ratio = np.array(0.5, np.float32)
+    between("Dropout", ratio=ratio, training=np.array(False))
+    assert load(path).sizes == {"input": 4, "hidden1": 5, "output": 3}
+    between("Dropout", ratio=ratio, training=np.array(True))
+    with pytest.raises(PFNMError, match="as in training"):
+        load(path)
+    between("Reshape", shape=np.array([-1, 5]))
+    assert load(path).sizes == {"input": 4, "hidden1": 5, "output": 3}
+    between("Reshape", shape=np.array([5, -1]))
+    with pytest.raises(PFNMError, match="changes the shape"):
+        load(path)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        [("input", "output"), ("hidden", "pfnm.layer1")],
+        [("pfnm.one", "pfnm.half"), ("pfnm.sqrt2", "pfnm.layer2")],
+        [("pfnm.layer1.gelu1", "pfnm.layer1.relu1"), ("input_", "output_")],
+        [("input", "input_"), ("input__", "pfnm.one")],
+    ],
+)
+def test_tensors_called_like_parts_of_the_graph(
+    tmp_path: Path, activation: str, names: list[tuple[str, str | None]]
+) -> None:
+    path = tmp_path / "site.onnx"
+    weights = [RNG.normal(size=(4, 5)), RNG.normal(size=(5, 3))]
+    biases = [RNG.normal(size=5), RNG.normal(size=3)]
+    network = mlp(weights, biases, names=names, activation=activation)
+    save(network, path)
+    session = onnxruntime.InferenceSession(path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: INPUTS})
+    np.testing.assert_allclose(found, forward(network, INPUTS), atol=1e-5)
+    assert list(load(path).tensors) == list(network.tensors)
+    np.testing.assert_allclose(forward(load(path), INPUTS), found, atol=1e-5)
+
+
+def test_a_model_that_computes_something_else_is_not_written() -> None:
+    network = mlp([np.ones((4, 3), np.float32)])
+    data = onnx_writer.write(network)
+    other = mlp([np.full((4, 3), 1.1, np.float32)])
+    with pytest.raises(PFNMError, match="computes other values"):
+        onnx_writer.check_values(other, data, np.dtype(np.float32))

@@ -79,9 +79,7 @@ def read_npz(path: Path, file: str) -> Content:
     with zipfile.ZipFile(path) as archive:
         members = npz_members(file, archive)
         if holds_data(members):
-            raise PFNMError(
-                f"{file}: it holds the arrays {', '.join(members)}: {LOOKS_LIKE_DATA}"
-            )
+            raise PFNMError(f"{file}: it holds the arrays {', '.join(members)}: {LOOKS_LIKE_DATA}")
         arrays = {name: npz_member(archive, file, name, allowance) for name in members}
     notes = arrays.pop(NPZ_NOTES, None)
     if notes is not None and (notes.ndim > 0 or notes.dtype.kind != "U"):

@@ -82,7 +82,9 @@ def noted(
     ranks = {name: rank for layer in names for name, rank in zip(layer, (2, 1), strict=True)}
     odd = [name for name in stated if tensors[name].ndim != ranks[name]]
     if odd or len(set(stated)) < len(stated):
-        what = f"tensor {odd[0]!r} has shape {tensors[odd[0]].shape}" if odd else "a tensor is twice"
+        what = (
+            f"tensor {odd[0]!r} has shape {tensors[odd[0]].shape}" if odd else "a tensor is twice"
+        )
         raise PFNMError(
             f"{file}: the notes under 'pfnm' name layers that are none ({what}, expected each "
             "layer's weight of two axes and bias of one); remove them"

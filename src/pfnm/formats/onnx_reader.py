@@ -482,9 +482,7 @@ class Walk:
             raise self.error(node, "joins two branches, as a residual connection does")
         probes = apply(node.op_type, attributes_of(node), arguments)
         result = node.output[0]
-        self.values[result] = Value(
-            depths.pop(), probes, node.name or result, width=widths.pop()
-        )
+        self.values[result] = Value(depths.pop(), probes, node.name or result, width=widths.pop())
 
     def trail(self, node: Any, live: list[Value]) -> None:
         """A node after the last layer: its bias, the output function, the choice of a class.
