@@ -93,7 +93,7 @@ def refuse_unclear(network: Network, targets: NDArray[Any]) -> None:
     """An error where outputs that nobody has explained meet targets that say yes or no."""
     if network.output != "identity":
         return
-    distinct = set(map(plain, dict.fromkeys(targets.ravel().tolist())))
+    distinct = set(map(plain, dict.fromkeys(_as_list(targets.ravel()))))
     texts = len(distinct) == 2 and all(isinstance(value, str) for value in distinct)
     if distinct in NO_AND_YES or (network.sizes[OUTPUT] == 1 and texts):
         outputs = network.sizes[OUTPUT]
@@ -165,7 +165,8 @@ def _by_label(network: Network, targets: NDArray[Any]) -> Classes:
     if len(set(map(plain, labels))) < len(labels):  # the network tells 1 from "1", and so do we
         form = lambda label: label  # noqa: E731
     place = {form(label): number for number, label in enumerate(labels)}
-    distinct = {target: form(target) for target in targets.tolist()}
+    each = _as_list(targets)
+    distinct = {target: form(target) for target in each}
     stray = dict.fromkeys(in_order(label for label in distinct.values() if label not in place))
     note = None
     if network.labels is None and counted_from_one(distinct.values(), len(labels)):
@@ -176,8 +177,16 @@ def _by_label(network: Network, targets: NDArray[Any]) -> Classes:
     elif stray and network.labels is not None:
         note = _shifted(place, set(distinct.values()))
     place |= {label: -number for number, label in enumerate(stray, start=1)}
-    places = [place[distinct[target]] for target in targets.tolist()]
+    places = [place[distinct[target]] for target in each]
     return Classes(np.array(places, dtype=np.intp), tuple(stray), note)
+
+
+def _as_list(targets: NDArray[Any]) -> list[Any]:
+    """The targets as Python's objects; a damaged file may hold characters that there are not."""
+    try:
+        return list(targets.tolist())
+    except (SystemError, ValueError):
+        raise PFNMError("the labels of the data are no proper text; save the data again") from None
 
 
 def counted_from_one(labels: Iterable[Label], classes: int) -> bool:
@@ -211,7 +220,8 @@ def _none_known(network: Network, found: Sequence[Label]) -> PFNMError:
 
 def _yes_or_no(network: Network, targets: NDArray[Any]) -> Classes:
     """The classes of a single sigmoid: 0 and 1, or its label and not its label."""
-    found = {target: plain(target) for target in targets.tolist()}
+    each = _as_list(targets)
+    found = {target: plain(target) for target in each}
     distinct = set(found.values())
     if network.labels is not None and plain(network.labels[0]) in distinct and len(distinct) <= 2:
         yes, note = plain(network.labels[0]), None
@@ -224,7 +234,7 @@ def _yes_or_no(network: Network, targets: NDArray[Any]) -> Classes:
             )
         yes = max(coding)
         note = None if yes == 1 and 0 in coding else f"{min(coding)} is taken as no, {yes} as yes"
-    places = [int(found[target] == yes) for target in targets.tolist()]
+    places = [int(found[target] == yes) for target in each]
     return Classes(np.array(places, dtype=np.intp), note=note)
 
 
