@@ -247,7 +247,7 @@ def test_an_order_that_shapes_alone_tell(tmp_path: Path) -> None:
 @pytest.mark.parametrize("extension", [".npz", ".pt", ".onnx"])
 def test_six_thousand_tensors(tmp_path: Path, extension: str) -> None:
     path = tmp_path / f"site{extension}"
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for i in range(3000):
         tensors |= {f"fc{i}.weight": np.ones((2, 2), "f4"), f"fc{i}.bias": np.ones(2, "f4")}
     if extension == ".npz":
@@ -325,7 +325,7 @@ def test_names_with_slashes_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
-        ([["b", None], ["W", None]], "tensor 'b' has shape"),
+        ([["W", None], ["b", None]], "tensor 'b' has shape"),
         ([["W", "W"], ["b", None]], "tensor"),
         ([["W", "b"], ["W", "b"]], "a tensor is twice"),
     ],

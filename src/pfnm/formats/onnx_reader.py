@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -272,10 +273,11 @@ class Walk:
 
     def count(self, node: Any, attributes: Mapping[str, Any]) -> None:
         """A node that computes with the lengths of axes, as far as a Reshape needs it."""
-        values = [self.lengths.get(name, self.constants.get(name)) for name in node.input]
-        operator, first = node.op_type, np.asarray(values[0])
-        if any(value is None for value in values):
+        known = ChainMap(self.lengths, self.constants)
+        if any(name not in known for name in node.input):
             return
+        values = [np.asarray(known[name]) for name in node.input]
+        operator, first = node.op_type, values[0]
         if operator == "Gather" and attributes.get("axis", 0) == 0:
             result = first[np.asarray(values[1], dtype=int)]
         elif operator == "Slice" and len(values) in (3, 4, 5) and first.ndim == 1:
@@ -310,7 +312,7 @@ class Walk:
         if node.op_type == "Reshape":
             target = self.lengths.get(node.input[1], self.constants.get(node.input[1]))
             return target is not None and self.keeps_rows(shape, np.ravel(target), attributes)
-        return node.op_type != "Squeeze"
+        return bool(node.op_type != "Squeeze")
 
     def keeps_rows(
         self, shape: tuple[int, ...] | None, target: Array, attributes: Mapping[str, Any]
