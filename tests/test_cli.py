@@ -1,7 +1,6 @@
 """The commands as a person runs them, wrong input included."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -143,26 +142,40 @@ def test_bad_input_is_one_line_and_status_2_and_nothing_is_written(
     assert {path: path.read_bytes() for path in bad_files.iterdir()} == before
 
 
-# A shell lets what it runs in the background ignore interrupts, and so would its children.
-FOREGROUND = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from pfnm.cli import main; main()"
+# A shell lets what it runs in the background ignore interrupts, and so would its children. This one
+# waits when the result is written and has not got its name yet.
+INTERRUPTED = """
+import os, signal
+from pfnm.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def waiting(file):
+    print("ready", flush=True)
+    signal.pause()
+os.fsync = waiting
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [(signal.SIGINT, 130, "pfnm: interrupted\n"), (signal.SIGTERM, 143, "")],
 )
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_leaves_nothing(
-    number: int, status: int, site_files: list[Path], tmp_path: Path
+    number: int, status: int, said: str, site_files: list[Path], tmp_path: Path
 ) -> None:
-    os.mkfifo(tmp_path / "counts.fifo")
     before = sorted(tmp_path.iterdir())
-    command = [sys.executable, "-c", FOREGROUND, "fuse"]
-    options = [*site_files, "-o", tmp_path / "out.npz", "--class-counts", tmp_path / "counts.fifo"]
-    process = subprocess.Popen([*command, *map(str, options)], stderr=subprocess.PIPE)
-    # Opening succeeds once the run has come to read its class counts, for which it then waits.
-    with (tmp_path / "counts.fifo").open("w"):
-        process.send_signal(number)
-        process.communicate(timeout=60)
+    options = map(str, ["fuse", *site_files, "-o", tmp_path / "out.npz", "--quiet"])
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert len(list(tmp_path.iterdir())) == len(before) + 1
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[1] == said
     assert process.returncode == status
     assert sorted(tmp_path.iterdir()) == before
 
@@ -259,17 +272,6 @@ def test_standard_output_that_fails(option: str, site_files: list[Path]) -> None
     assert (status, err.count("\n")) == (2, 1)
     assert "No space left" in err
     assert ending("| true; exit ${PIPESTATUS[0]}") == (1, "")
-
-
-def test_an_interrupt_is_one_line(site_files: list[Path], tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "labels.fifo")
-    command = [sys.executable, "-c", FOREGROUND, "inspect"]
-    options = map(str, [site_files[0], "--labels", tmp_path / "labels.fifo"])
-    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
-    with (tmp_path / "labels.fifo").open("w"):
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[1] == "pfnm: interrupted\n"
-    assert process.returncode == 130
 
 
 def test_frontier_shows_size_against_accuracy(

@@ -155,3 +155,43 @@ def test_a_full_disk_leaves_no_half_picture_in_a_run(run: Run, tmp_path: Path) -
     assert "split.png: cannot be written" in done.stderr
     assert not picture.exists()
     assert not list(tmp_path.rglob(".*.tmp"))
+
+
+# Both have found the name free and written all they have to write before either takes the name.
+WAITING = """
+import os, sys
+from pfnm.cli import main
+def waiting(file):
+    print("ready", flush=True)
+    sys.stdin.readline()
+os.fsync = waiting
+main()
+"""
+
+
+def test_of_two_fuses_to_one_output_the_later_is_told(
+    site_files: list[Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "out.npz"
+    options = [*site_files, "-o", target, "-q"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WAITING, "fuse", *map(str, options), "--seed", seed],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    first, second = processes
+    assert first.communicate("go\n", timeout=60)[1] == ""
+    written = target.read_bytes()
+    said = second.communicate("go\n", timeout=60)[1]
+    assert (first.returncode, second.returncode) == (0, 2)
+    assert "exists already" in said
+    assert target.read_bytes() == written
+    assert not list(tmp_path.glob(".*.tmp"))

@@ -187,7 +187,7 @@ def test_an_interrupt_removes_the_temporary_file(
         assert [found.suffix for found in tmp_path.iterdir()] == [".tmp"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("os.replace", interrupted)
+    monkeypatch.setattr("os.link", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(network(), tmp_path / "site.npz")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from pfnm.core.mlp import mlp
 from pfnm.core.network import Label, Network
 from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
 from pfnm.formats.content import LOOKS_LIKE_DATA, Content
-from pfnm.formats.files import write_whole
+from pfnm.formats.files import check_output, write_whole
 from pfnm.formats.limits import check_regular
 from pfnm.formats.sites import site_names
 
@@ -133,22 +133,13 @@ def save(network: Network, path: str | os.PathLike[str], *, force: bool = False)
             f"{file}: this network cannot be written as {kind.title} ({told(error)}); choose "
             "another format"
         ) from error
-    write_whole(Path(path), data)
+    write_whole(Path(path), data, force=force)
 
 
 def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
     """An error if `save` would refuse this path, for telling so before a long computation."""
     format_of(path)
-    file = os.fspath(path)
-    if os.path.isdir(file):
-        raise PFNMError(f"{file}: it is a folder; give the name of a file")
-    if os.path.exists(file) and not force:
-        raise PFNMError(
-            f"{file}: it exists already; choose another name, or replace it with "
-            "--force (in Python force=True)"
-        )
-    if not os.access(Path(path).parent, os.W_OK | os.X_OK):
-        raise PFNMError(f"{file}: cannot be written; the folder must exist and be writable")
+    check_output(Path(path), force=force)
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:

@@ -21,7 +21,7 @@ def site_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     """
     seen: dict[Path, str] = {}
     for path in paths:
-        real = Path(path).resolve()
+        real = Path(os.path.realpath(path))
         if real in seen:
             raise PFNMError(
                 f"{os.fspath(path)}: the same file as {seen[real]}; give each site's file once"
