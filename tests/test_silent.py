@@ -199,6 +199,24 @@ def test_check_uses_the_inputs_of_the_record(
     assert len(without["assumed"]) == len(pfnm.load(out).metadata["assumed"])
 
 
+def test_a_kind_that_no_text_tells_is_not_taken_from_the_record(
+    site_files: list[Path], tmp_path: Path
+) -> None:
+    for kind in (pfnm.Table(whole=[1]), pfnm.Table(mean=1.0, deviation=2.0)):
+        pfnm.fuse(site_files, inputs=kind).save(tmp_path / "g.npz", force=True)
+        assumed = {one.option for one in pfnm.check(tmp_path / "g.npz", site_files).assumed}
+        assert "inputs" in assumed
+
+
+@pytest.mark.parametrize("damage", [{"input_range": [1]}, {"class_counts": [[1, 1, 1, 1]]}])
+def test_a_damaged_record_counts_for_nothing(
+    site_files: list[Path], damage: dict[str, Any]
+) -> None:
+    record = pfnm.fuse(site_files, input_range=(0, 2), class_counts=[[1, 2, 3, 4]] * 3).record()
+    odd = {**record, "options": {**record["options"], **damage}}
+    assert pfnm.as_sites(site_files, record=odd).names == pfnm.as_sites(site_files).names
+
+
 @pytest.mark.parametrize("told", [{"head": "sigmoid"}, {"activation": "tanh"}])
 def test_check_takes_what_the_fused_file_says(told: dict[str, Any], tmp_path: Path) -> None:
     bare = [{"0.weight": np.ones((5, 3)) * j, "2.weight": np.ones((2, 5))} for j in (1, 2, 3)]

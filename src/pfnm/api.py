@@ -17,6 +17,7 @@ from pfnm.core.doubts import class_doubts
 from pfnm.core.errors import PFNMError
 from pfnm.core.inputs import InputRange, Inputs
 from pfnm.core.joint import fuse_joint
+from pfnm.core.kinds import told_by_text
 from pfnm.core.mlp import HEADS
 from pfnm.core.network import OUTPUT, Label
 from pfnm.core.prior import Prior
@@ -198,7 +199,9 @@ def fuse_sites(
         "site_weights": sites.weights.tolist(),
         "inputs": str(sites.inputs),
         "input_range": range_told(sites.inputs.within),
-        "told_of_inputs": sorted(sites.told),
+        "told_of_inputs": sorted(
+            sites.told if told_by_text(sites.inputs) else sites.told - {"inputs"}
+        ),
         "started_from_assignments": start is not None,
         "threads": threads.in_use(),
     }

@@ -96,7 +96,9 @@ def recorded_rows(
     if None in places or len(set(places)) < len(sites):
         return none
     return {
-        name: None if options.get(name) is None else [options[name][place] for place in places]
+        name: [options[name][place] for place in places]
+        if isinstance(options.get(name), list) and len(options[name]) == len(sites)
+        else None
         for name in none
     }
 
@@ -115,7 +117,9 @@ def recorded_inputs(record: Mapping[str, Any]) -> tuple[str | None, Ends | None]
         told = [one for one in told if one != "inputs"]
     return (
         kind if "inputs" in told else None,
-        (ends[0], ends[1]) if "input_range" in told and isinstance(ends, list) else None,
+        (ends[0], ends[1])
+        if "input_range" in told and isinstance(ends, list) and len(ends) == 2
+        else None,
     )
 
 

@@ -434,3 +434,11 @@ def test_data_sets_come_by_https() -> None:
     source = Path(__file__).parents[2] / "src" / "pfnm" / "federated" / "data.py"
     assert DATA_SETS
     assert "http://" not in source.read_text()
+
+
+def test_an_array_with_an_endless_header(tmp_path: Path) -> None:
+    header = b"\x93NUMPY\x02\x00" + (50_000_000).to_bytes(4, "little") + b" " * 50_000_000
+    with zipfile.ZipFile(tmp_path / "site.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w.npy", header)
+    with pytest.raises(PFNMError, match=r"50,000,000 bytes"):
+        load(tmp_path / "site.npz")

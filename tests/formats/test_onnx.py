@@ -46,6 +46,32 @@ def export(
         torch.onnx.export(module.eval(), (example,), path, dynamo=dynamo, verbose=False)
 
 
+class Shaped(nn.Module):
+    """A perceptron that flattens by a product of lengths, and ends in one number a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Probabilities, without an axis of outputs."""
+        return torch.sigmoid(self.body(x.view(x.shape[0], x.shape[1] * x.shape[2])).view(-1))
+
+
+def test_shapes_by_products_and_outputs_without_an_axis(tmp_path: Path) -> None:
+    module, rows = Shaped().eval(), torch.randn(7, 3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(
+            module, (rows,), tmp_path / "site.onnx", dynamo=False, input_names=["x"],
+            dynamic_axes={"x": {0: "rows"}},
+        )  # fmt: skip
+    found = load(tmp_path / "site.onnx")
+    expected = module(rows).detach().numpy()
+    inputs = rows.reshape(7, 12).numpy()
+    np.testing.assert_allclose(probabilities(found, inputs)[:, -1], expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("dynamo", [True, False])
 @pytest.mark.parametrize(
     ("names", "middle", "end"),
@@ -406,6 +432,14 @@ def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -
             r"'y' \(Softmax\)",
         ),
         ([("Gemm", "xAd", "y")], r"'d' has shape \(5, 1\)"),
+        (
+            [("MatMul", "xA", "h"), ("Add", "ha", "g"), ("Relu", "h", "k"), ("MatMul", "kC", "y")],
+            "none of the graph's outputs",
+        ),
+        (
+            [("MatMul", "xA", "h"), ("Add", "ha", "g"), ("Softmax", "h", "y")],
+            "none of the graph's outputs",
+        ),
         ([("MatMul", "xA", "h"), ("Add", "hd", "y")], r"'y' \(Add\)"),
         (
             [("MatMul", "xA", "h"), ("Max", "hhh", "r"), ("MatMul", "rC", "y")],

@@ -24,6 +24,7 @@ UNEVEN = 0.85  # deviation of log shares from which there is a doubt
 OTHER_ORDER = 0.08  # gain in likeness by another order of outputs from which there is a doubt
 SHARPENING = 2.0  # of probabilities: small or short training leaves networks less sure than right
 LEAST_SHARE = 1e-3  # below it, how little is given to a class says more of the training than of it
+HARDLY_ANY = 1e-9  # share of a class that a network knows and never answers
 IN_USE = 0.1  # of an even share: outputs with less are hardly trained, and not compared
 COMPARED = 0.5  # of the outputs must be in use at both sites, or they are not compared
 MOST_PARTNERS = 10  # sites with which each is compared
@@ -58,8 +59,8 @@ def estimated_shares(sites: Sites, probing: Probing) -> Array:
 
     A site's mean probabilities on probes; zero for a class that it does not know.
     """
-    shares: Array = probabilities(sites, probing).mean(axis=2)
-    return shares
+    shares = np.maximum(probabilities(sites, probing).mean(axis=2), HARDLY_ANY)
+    return np.where(sites.known, shares, 0.0)
 
 
 def probabilities(sites: Sites, probing: Probing, sharpening: float = 1.0) -> Array:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.core.errors import PFNMError
-from pfnm.core.inputs import InputRange
+from pfnm.core.inputs import InputRange, Inputs
 from pfnm.core.network import INPUT, Array, Network, Tensor
 from pfnm.core.noise import channels_of_noise, patches, standardised
 
@@ -240,6 +240,19 @@ def parsed_kind(text: str) -> Pictures | Signals | Table:
         f"inputs {text!r} is no kind pfnm knows; expected pictures:3x32x32 (channels, height, "
         "width), signals:12x1000 (channels, length) or table"
     )
+
+
+def told_by_text(inputs: Inputs) -> bool:
+    """Whether the text that a kind is printed as tells all of it, its range aside."""
+    try:
+        told = parsed_kind(str(inputs))
+    except PFNMError:
+        return False
+    while not isinstance(inputs, Pictures | Signals | Table):
+        if not hasattr(inputs, "kind"):
+            return False
+        inputs = inputs.kind
+    return repr(replace(inputs, range=None)) == repr(told)
 
 
 @dataclass(frozen=True, eq=False)

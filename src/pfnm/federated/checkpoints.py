@@ -119,6 +119,8 @@ class Checkpoints:
         self._write(f"method-{name}", note, tensors)
 
     def _state(self, note: StateNote, tensors: Tensors) -> tuple[int, State]:
+        if note.round < 1:
+            raise ValueError(f"round {note.round}")
         network = self._network(tensors, "global") if note.network else None
         assignments = {
             group: {site: tensors[f"assignment/{group}/{site}"] for site in note.assigned}

@@ -20,18 +20,16 @@ TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # what `write_whole` leaves w
 
 @contextmanager
 def claimed(folder: Path, mark: str, *, parts: tuple[str, ...] = ()) -> Iterator[None]:
-    """Work in a folder that holds `mark`, or is new or empty, alone; with folders in it, `parts`.
+    """Work in a folder that holds `mark`, or is new or empty, alone.
 
-    What a killed process left half-written there is removed.
+    What a killed process left half-written there, or in the folders `parts` of it, is removed.
     """
     _check_ours(folder, mark)
     make_folder(folder)
     with locked(folder):
         _check_ours(folder, mark)  # nobody else can change that any more
-        for part in parts:
-            make_folder(folder / part)
         for place in (folder, *(folder / part for part in parts)):
-            for left in place.iterdir():
+            for left in place.iterdir() if place.is_dir() else ():
                 if TEMPORARY.fullmatch(left.name) and left.is_file() and not left.is_symlink():
                     left.unlink()
         yield

@@ -51,7 +51,11 @@ class Run:
     @property
     def digest(self) -> str:
         """By which what belongs to this run is known."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        from msgspec import convert
+
+        # As it is read again: a whole number in place of another number is that number.
+        again = convert(json.loads(json.dumps(asdict(self))), Run)
+        return hashlib.sha256(json.dumps(asdict(again), sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
         """Put it down."""

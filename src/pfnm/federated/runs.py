@@ -41,7 +41,7 @@ from pfnm.federated.records import (
 from pfnm.federated.setting import Federation, Setting, federation
 from pfnm.federated.training import LocalTraining, stacked
 from pfnm.formats import save
-from pfnm.formats.files import write_whole
+from pfnm.formats.files import make_folder, write_whole
 from pfnm.verdicts import tell
 
 TABLE, CHECKPOINTS, GLOBAL = "table.md", "checkpoints", "global"
@@ -131,6 +131,8 @@ def _torch_threads() -> int:
 
 def _run(run: Run, federated: Federation, folder: Path, on_row: OnRow) -> list[Row]:
     setting = run.setting
+    for part in (CHECKPOINTS, GLOBAL):
+        make_folder(folder / part)
     _torch_threads()  # by which PyTorch is loaded: only then can its threads be limited
     # Sums are rounded differently by another number of threads.
     with working.limited(1, torch=run.threads):

@@ -19,6 +19,7 @@ VARIABLE = "PFNM_MAX_BYTES"
 NETWORK_BYTES = 2**30  # of tensors in a network's file: 270 million numbers of 32 bits
 DATA_BYTES = 2**31  # of numbers in a data file, 8 bytes each: all of CIFAR-10 is 1.5 GB
 JSON_BYTES = 32  # that a character of JSON may take in memory: "[]," makes a list
+LONGEST_HEADER = 10_000  # bytes before an array's numbers; numpy's own limit
 LONGEST_NAME = 1000  # characters of a tensor's name
 NPY_START = b"\x93NUMPY"  # how an .npy file begins
 KINDS = {
@@ -66,6 +67,11 @@ def check_regular(file: str | os.PathLike[str]) -> int:
 def npy_bytes(opened: IO[bytes]) -> int:
     """The size of the array that an .npy file declares, before it is made."""
     version = np.lib.format.read_magic(opened)
+    start = opened.tell()
+    length = int.from_bytes(opened.read(2 if version == (1, 0) else 4), "little")
+    if length > LONGEST_HEADER:
+        raise ValueError(f"a header of {length:,} bytes")
+    opened.seek(start)
     read_header = np.lib.format.read_array_header_2_0
     if version == (1, 0):
         read_header = np.lib.format.read_array_header_1_0

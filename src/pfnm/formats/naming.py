@@ -189,8 +189,9 @@ def inferred(file: str, pairs: list[Pair], in_order: bool) -> tuple[list[Pair], 
     as_torch = all(pair.weight_name.endswith("weight") for pair in pairs)
     transposed = possible[0] if len(possible) == 1 else as_torch
     if len(found[transposed]) > 1:
+        same = next(i for i, (a, b) in enumerate(zip(*found[transposed], strict=True)) if a != b)
         first, second = (
-            listed([pairs[index].weight_name for index in order], " -> ")
+            listed([pairs[index].weight_name for index in order[same:]], " -> ")
             for order in found[transposed]
         )
         raise PFNMError(

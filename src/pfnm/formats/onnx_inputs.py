@@ -77,6 +77,8 @@ class Columns:
     def of_width(self, width: int) -> Columns | None:
         """With everything as (width,), if it can be."""
         affine = self.affine
+        if self.shape is not None and self.shape != (width,):
+            return None
         try:
             spread = [np.broadcast_to(a.ravel(), width) for a in (affine.factor, affine.shift)]
             columns = replace(self, affine=Affine(*spread))

@@ -90,8 +90,9 @@ def read(path: Path, file: str) -> Content:
     allowance = Allowance(file)
     allowance.take("its content", path.stat().st_size)
     model = onnx.load(path, load_external_data=False)
-    for tensor in external_tensors(model.graph):
-        allowance.take(f"tensor {tensor.name!r}", external_bytes(path, file, tensor))
+    for part in (model.graph, *model.functions):
+        for tensor in external_tensors(part):
+            allowance.take(f"tensor {tensor.name!r}", external_bytes(path, file, tensor))
     onnx.load_external_data_for_model(model, os.fspath(path.parent))
     if any(function.domain in OUR_DOMAINS for function in model.functions):
         raise PFNMError(f"{file}: it defines operators of its own; export the bare network")
@@ -103,11 +104,14 @@ def read(path: Path, file: str) -> Content:
 
 
 def external_tensors(graph: Any) -> Iterator[Any]:
-    """The tensors whose numbers stand in another file."""
-    constants = (attribute.t for node in graph.node for attribute in node.attribute)
-    for tensor in (*graph.initializer, *constants):
-        if tensor.data_location == EXTERNAL:
-            yield tensor
+    """The tensors of a graph or a function whose numbers stand in another file, however deep."""
+    tensors = [*getattr(graph, "initializer", ())]
+    for node in graph.node:
+        for attribute in node.attribute:
+            tensors += [attribute.t, *attribute.tensors]
+            for inner in (attribute.g, *attribute.graphs):
+                yield from external_tensors(inner)
+    yield from (tensor for tensor in tensors if tensor.data_location == EXTERNAL)
 
 
 def external_bytes(path: Path, file: str, tensor: Any) -> int:
@@ -289,6 +293,10 @@ class Walk:
             result = first.reshape(-1 if operator == "Unsqueeze" else ())
         elif operator in ("Cast", "Identity"):
             result = first
+        elif operator == "Mul":
+            result = first * values[1]
+        elif operator == "ReduceProd" and len(values) == 1 and first.ndim == 1:
+            result = np.prod(first, keepdims=bool(attributes.get("keepdims", 1)))
         else:
             return
         self.lengths[node.output[0]] = result
@@ -440,7 +448,10 @@ class Walk:
         if not untouched or not self.is_bias(constant):
             return False
         self.set_bias(node, constant, 1.0)
-        self.values[node.output[0]] = self.values[value]
+        biased, depth = self.values[value], len(self.weights)
+        # From here on the layer has its bias: what was made of it without may not be used.
+        self.values = {name: v for name, v in self.values.items() if v.depth != depth}
+        self.values[node.output[0]] = biased
         return True
 
     def is_bias(self, name: str) -> bool:
@@ -506,7 +517,8 @@ class Walk:
             result = computed
         elif node.op_type in PASSING | RESHAPING:
             unchanged = value.depth > last + 1 or self.passes(node, value)
-            result = value if unchanged else computed
+            alone = node.op_type in RESHAPING and value.width == 1  # in whatever shape
+            result = value if unchanged or alone else computed
         elif node.op_type == "ArgMax":
             result = chosen if attributes.get("axis", 0) in (1, -1) else None
         elif node.op_type == "ArrayFeatureExtractor" and value.depth > last + 1:
