@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import os
-import resource
 import string
 import tarfile
 import threading
@@ -22,6 +21,7 @@ import onnx
 import pytest
 import skops.io
 import torch
+from memory import in_use, peak
 from safetensors.numpy import save_file
 from sklearn.neural_network import MLPClassifier
 
@@ -35,17 +35,18 @@ from pfnm.formats.folders import expanded
 from pfnm.formats.tables import read_class_counts, read_labels, read_site_weights
 
 SOON = 10.0  # seconds, on a busy machine
-ROOM = 512 * 2**20  # bytes beyond what the process has when a bomb is read
+ROOM = 64 * 2**20  # bytes beyond what the process has when a bomb is read
 
 
 def refused(read: Callable[[Path], object], path: Path) -> str:
     """The one line, which comes soon and takes little room."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak()
+    before = in_use()
     start = time.monotonic()
     with pytest.raises(PFNMError) as caught:
         read(path)
     assert time.monotonic() - start < SOON
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < ROOM
+    assert peak() - before < ROOM
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
     return str(caught.value)
