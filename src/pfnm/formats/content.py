@@ -26,7 +26,7 @@ OWN_NOTES = (
     "features",
     "scaling",
 )
-MOST_NOTED = 5_000_000  # values in our notes; the scaling of a million inputs has four million
+MOST_NOTED = 2_000_000  # values in our notes; the scaling of 400,000 inputs has 1,600,000
 DEEPEST_NOTE = 100  # lists within lists
 SCALING = ("centre", "scale", "low", "high")  # what a scaling is in our notes, a list of each
 LOOKS_LIKE_DATA = (
