@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +15,11 @@ from pfnm.core.mlp import ACTIVATIONS
 from pfnm.core.network import Array, Label, Tensor
 from pfnm.formats.arrays import refuse_duplicates
 from pfnm.formats.content import Content, floats, parsed_notes
-from pfnm.formats.limits import Allowance, check_regular
+from pfnm.formats.limits import Allowance
 from pfnm.formats.onnx_activations import ELEMENTWISE, PROBES, activation_of, apply
+from pfnm.formats.onnx_external import external_bytes, external_tensors
 from pfnm.formats.onnx_inputs import Columns, input_columns, prepared
+from pfnm.formats.onnx_shapes import counted, keeps_rows, rows_of
 from pfnm.frameworks.sklearn import two_classes
 
 PASSING = {"Flatten", "Reshape", "Cast", "Identity", "Dropout"}
@@ -28,7 +28,7 @@ OUTPUT_OF = {"Softmax": "softmax", "LogSoftmax": "softmax", "Sigmoid": "sigmoid"
 RESHAPING = {"Flatten", "Reshape", "Squeeze"}  # none of them changes a number
 # The attributes that are understood, of the operators that are known; any other is refused.
 ATTRIBUTES: dict[str, set[str]] = {
-    **{operator: set() for operator in (*ELEMENTWISE, "MatMul", "Identity", "FeatureVectorizer")},
+    **{operator: set() for operator in (*ELEMENTWISE, "MatMul", "Identity")},
     "Gemm": {"alpha", "beta", "transA", "transB"},
     "Flatten": {"axis"},
     "Reshape": {"allowzero"},
@@ -52,10 +52,6 @@ ATTRIBUTES: dict[str, set[str]] = {
     "ZipMap": {"classlabels_strings", "classlabels_int64s"},
 }
 OUR_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-SOME_ROWS = 1009  # stands for the number of rows where shapes are computed: a prime, unlike others
-
-
-EXTERNAL = 1  # as ONNX says that a tensor's numbers stand in another file
 HALF = 0.5
 BOTH: Array = np.stack([1 - PROBES, PROBES])  # what stands for the probabilities of both classes
 
@@ -101,30 +97,6 @@ def read(path: Path, file: str) -> Content:
         if prop.key == "pfnm":
             return replace(content, notes=parsed_notes(file, prop.value, allowance))
     return content
-
-
-def external_tensors(graph: Any) -> Iterator[Any]:
-    """The tensors of a graph or a function whose numbers stand in another file, however deep."""
-    tensors = [*getattr(graph, "initializer", ())]
-    for node in graph.node:
-        for attribute in node.attribute:
-            tensors += [attribute.t, *attribute.tensors]
-            for inner in (attribute.g, *attribute.graphs):
-                yield from external_tensors(inner)
-    yield from (tensor for tensor in tensors if tensor.data_location == EXTERNAL)
-
-
-def external_bytes(path: Path, file: str, tensor: Any) -> int:
-    """How much of another file is read for a tensor."""
-    told = {entry.key: entry.value for entry in tensor.external_data}
-    try:
-        whole = check_regular(path.parent / told.get("location", ""))
-        length, offset = int(told.get("length", 0)), int(told.get("offset", 0))
-    except ValueError as error:
-        raise PFNMError(
-            f"{file}: tensor {tensor.name!r} stands in another file ({error}); save it again"
-        ) from error
-    return length or whole - min(offset, whole)
 
 
 class Walk:
@@ -263,7 +235,11 @@ class Walk:
 
         attributes = attributes_of(node)
         if any(name in self.lengths for name in node.input):
-            self.count(node, attributes)
+            known = ChainMap(self.lengths, self.constants)
+            if all(name in known for name in node.input):
+                lengths = counted(node.op_type, attributes, [known[name] for name in node.input])
+                if lengths is not None:
+                    self.lengths[node.output[0]] = lengths
         elif node.op_type == "Constant" and "value" in attributes:
             self.constants[node.output[0]] = to_array(attributes["value"])
         elif node.op_type == "Constant":
@@ -274,32 +250,6 @@ class Walk:
                 self.constants[node.output[0]] = constant
             elif node.op_type == "Transpose":
                 self.constants[node.output[0]] = constant.transpose(attributes.get("perm"))
-
-    def count(self, node: Any, attributes: Mapping[str, Any]) -> None:
-        """A node that computes with the lengths of axes, as far as a Reshape needs it."""
-        known = ChainMap(self.lengths, self.constants)
-        if any(name not in known for name in node.input):
-            return
-        values = [np.asarray(known[name]) for name in node.input]
-        operator, first = node.op_type, values[0]
-        if operator == "Gather" and attributes.get("axis", 0) == 0:
-            result = first[np.asarray(values[1], dtype=int)]
-        elif operator == "Slice" and len(values) in (3, 4, 5) and first.ndim == 1:
-            start, end = (int(np.ravel(value)[0]) for value in values[1:3])
-            result = first[start : end : int(np.ravel(values[4])[0]) if len(values) == 5 else 1]
-        elif operator == "Concat":
-            result = np.concatenate([np.ravel(value) for value in values])
-        elif operator in ("Unsqueeze", "Squeeze"):
-            result = first.reshape(-1 if operator == "Unsqueeze" else ())
-        elif operator in ("Cast", "Identity"):
-            result = first
-        elif operator == "Mul":
-            result = first * values[1]
-        elif operator == "ReduceProd" and len(values) == 1 and first.ndim == 1:
-            result = np.prod(first, keepdims=bool(attributes.get("keepdims", 1)))
-        else:
-            return
-        self.lengths[node.output[0]] = result
 
     def passes(self, node: Any, value: Value) -> bool:
         """Whether a node leaves rows of numbers as they are; an error if it changes numbers."""
@@ -319,23 +269,9 @@ class Walk:
             return axis == 1 or (shape is not None and axis == -len(shape))
         if node.op_type == "Reshape":
             target = self.lengths.get(node.input[1], self.constants.get(node.input[1]))
-            return target is not None and self.keeps_rows(shape, np.ravel(target), attributes)
+            zeros_kept = bool(attributes.get("allowzero", 0))
+            return target is not None and keeps_rows(self.rows, shape, np.ravel(target), zeros_kept)
         return bool(node.op_type != "Squeeze")
-
-    def keeps_rows(
-        self, shape: tuple[int, ...] | None, target: Array, attributes: Mapping[str, Any]
-    ) -> bool:
-        """Whether a Reshape to the target makes one row of numbers of each row."""
-        if len(target) != 2 or (attributes.get("allowzero", 0) and not target.all()):
-            return False
-        if shape is None:
-            return int(target[0]) in (-1, 0, self.rows) and (target[0], target[1]) != (-1, -1)
-        full = (self.rows, *shape)
-        wanted = [full[i] if length == 0 else int(length) for i, length in enumerate(target)]
-        if wanted.count(-1) == 1:
-            known = -math.prod(wanted)
-            wanted[wanted.index(-1)] = math.prod(full) // known if known else 0
-        return wanted == [self.rows, math.prod(shape)]
 
     def step(self, node: Any) -> None:
         """A node up to the last layer."""
@@ -563,14 +499,6 @@ class Walk:
                 label.decode() if isinstance(label, bytes) else label
                 for label in classes.ravel().tolist()
             )
-
-
-def rows_of(inputs: Sequence[Any]) -> int:
-    """How many rows the graph takes at a time, if it says so; else a number that stands for it."""
-    for value in inputs:
-        for length in value.type.tensor_type.shape.dim[:1]:
-            return int(length.dim_value) or SOME_ROWS
-    return SOME_ROWS
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
