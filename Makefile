@@ -29,7 +29,7 @@ fuzz: .venv/for-test
 # The lowest versions that pyproject.toml admits; their own warnings are not ours to mend. PyTorch is
 # left out, for PyPI's 2.6 brings gigabytes of CUDA.
 test-lowest: .venv-lowest/for-test
-	.venv-lowest/bin/python -m pytest -W default tests/core tests/test_api.py \
+	.venv-lowest/bin/python -m pytest -W default tests/networks tests/matching tests/fusing tests/test_api.py \
 		tests/formats/test_sites.py tests/formats/test_tables.py tests/test_cli_evaluate.py
 
 lint: .venv/for-test

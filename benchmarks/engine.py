@@ -26,10 +26,10 @@ from plain import plain_match
 from rich.console import Console
 from rich.table import Table
 
-from pfnm.core import assign, matching
-from pfnm.core.matching import match
-from pfnm.core.network import Array
-from pfnm.core.prior import Prior
+from pfnm.matching import assign, matching
+from pfnm.matching.matching import match
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Array
 
 OUT = Path(__file__).with_suffix(".json")
 CLASSES = 10

@@ -17,8 +17,8 @@ from engine import machine, table
 from rich.console import Console
 
 import pfnm
-from pfnm.core.mlp import mlp
-from pfnm.core.network import Network
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import mlp
 
 OUT = Path(__file__).with_suffix(".json")
 SITES, UNITS, INPUTS, CLASSES = 10, 100, 784, 10

@@ -24,7 +24,7 @@ from engine import machine, table
 from rich.console import Console
 
 import pfnm
-from pfnm.core.mlp import mlp
+from pfnm.networks.perceptron import mlp
 
 OUT = Path(__file__).with_suffix(".json")
 HERE = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from pfnm.core.network import Array, IntArray
-from pfnm.core.prior import Prior
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Array, IntArray
 
 
 def plain_match(

@@ -15,9 +15,9 @@ from engine import machine, table
 from rich.console import Console
 
 import pfnm
-from pfnm.federated.data import load_data
-from pfnm.federated.method import accuracy, train_local
-from pfnm.federated.setting import Setting, federation
+from pfnm.lab.data import load_data
+from pfnm.lab.method import accuracy, train_local
+from pfnm.lab.setting import Setting, federation
 
 OUT = Path(__file__).with_suffix(".json")
 SITES, HIDDEN, BUDGET = 10, (100, 100, 100), 2.0

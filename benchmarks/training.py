@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pfnm.core.mlp import layers
-from pfnm.core.network import IntArray, Network, Tensor
-from pfnm.federated.partition import dirichlet
-from pfnm.federated.plain import module_of
-from pfnm.federated.training import Recipe, batch_plan, initial_network, train_sites
+from pfnm.lab.partition import dirichlet
+from pfnm.lab.plain import module_of
+from pfnm.lab.training import Recipe, batch_plan, initial_network, train_sites
+from pfnm.networks.network import IntArray, Network, Tensor
+from pfnm.networks.perceptron import layers
 
 SITES, EXAMPLES, INPUTS, CLASSES = 25, 12_000, 784, 10
 REPEATS = 5

@@ -15,13 +15,13 @@ import numpy as np
 from networks import site_networks
 from scipy.stats import spearmanr
 
-from pfnm.core.budget import width_limits
-from pfnm.core.joint import EMPHASES, FIT_PROBES, MATCH_PROBES, joint_states, repaired
-from pfnm.core.mlp import forward
-from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, probe, sure_agreement
-from pfnm.core.sites import comparable
-from pfnm.federated.data import Data, data_folder, load_data
+from pfnm.fusing.budget import width_limits
+from pfnm.fusing.joint import EMPHASES, FIT_PROBES, MATCH_PROBES, joint_states, repaired
+from pfnm.fusing.probes import CHECK_PROBES, probe, sure_agreement
+from pfnm.fusing.sites import comparable
+from pfnm.lab.data import Data, data_folder, load_data
+from pfnm.matching.prior import Prior
+from pfnm.networks.perceptron import forward
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "choosing.jsonl"
 SETS = [(split, depth, 0) for split in ("even", "dirichlet") for depth in (3, 6)]

@@ -19,10 +19,10 @@ import numpy as np
 from networks import SITES, SPLITS, site_networks
 
 import pfnm
-from pfnm.core.mlp import forward, probabilities
-from pfnm.core.network import Array, Network
-from pfnm.federated.baselines import naive_average
-from pfnm.federated.data import Data, data_folder, load_data
+from pfnm.lab.baselines import naive_average
+from pfnm.lab.data import Data, data_folder, load_data
+from pfnm.networks.network import Array, Network
+from pfnm.networks.perceptron import forward, probabilities
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep"
 DEPTHS = (3, 6, 1, 2, 4)

@@ -22,7 +22,7 @@ from federations import DATA, EVEN, SCENARIOS, UNEVEN, Federation, federation
 from scipy.stats import spearmanr
 
 import pfnm
-from pfnm.core.doubts import (
+from pfnm.fusing.doubts import (
     SHARPENING,
     class_doubts,
     estimated_shares,
@@ -31,12 +31,12 @@ from pfnm.core.doubts import (
     probabilities,
     unevenness,
 )
-from pfnm.core.inputs import UNIT_RANGE, InputRange, Units
-from pfnm.core.mlp import forward, layers
-from pfnm.core.network import Array, Network
-from pfnm.core.probes import Probing, probe
-from pfnm.core.sites import Sites, comparable
-from pfnm.federated.data import data_folder
+from pfnm.fusing.inputs import UNIT_RANGE, InputRange, Units
+from pfnm.fusing.probes import Probing, probe
+from pfnm.fusing.sites import Sites, comparable
+from pfnm.lab.data import data_folder
+from pfnm.networks.network import Array, Network
+from pfnm.networks.perceptron import forward, layers
 
 RESULTS = Path(__file__).parents[1] / "results" / "doubts.jsonl"
 PROBES = 1000

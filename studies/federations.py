@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pfnm.core.inputs import UNIT_RANGE, InputRange
-from pfnm.core.mlp import mlp
-from pfnm.core.network import OUTPUT, Array, IntArray, Network, Tensor
-from pfnm.federated.data import Data, load_data
-from pfnm.federated.partition import by_label, by_size, dirichlet, homogeneous
 from pfnm.formats import load, save
 from pfnm.frameworks.sklearn import from_estimator
+from pfnm.fusing.inputs import UNIT_RANGE, InputRange
+from pfnm.lab.data import Data, load_data
+from pfnm.lab.partition import by_label, by_size, dirichlet, homogeneous
+from pfnm.networks.network import OUTPUT, Array, IntArray, Network, Tensor
+from pfnm.networks.perceptron import mlp
 
 EVEN = ("even", "sizes", "small", "rare")
 """Like shares: plain; of different size; few and wrongly labelled examples; classes rare alike."""

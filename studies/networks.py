@@ -11,12 +11,12 @@ import numpy as np
 from scipy.linalg import block_diag
 
 import pfnm
-from pfnm.core.mlp import layers
-from pfnm.core.network import Array, Network, Tensor
-from pfnm.federated.data import Data
-from pfnm.federated.partition import dirichlet, homogeneous
-from pfnm.federated.setting import Setting, paper_training
-from pfnm.federated.training import initial_network, train_sites
+from pfnm.lab.data import Data
+from pfnm.lab.partition import dirichlet, homogeneous
+from pfnm.lab.setting import Setting, paper_training
+from pfnm.lab.training import initial_network, train_sites
+from pfnm.networks.network import Array, Network, Tensor
+from pfnm.networks.perceptron import layers
 
 SITES = 10
 UNITS = 100

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import pfnm
-from pfnm.core.mlp import forward
-from pfnm.core.network import Network
-from pfnm.federated.data import data_folder, load_data
-from pfnm.federated.training import Recipe, initial_network, train_sites
+from pfnm.lab.data import data_folder, load_data
+from pfnm.lab.training import Recipe, initial_network, train_sites
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import forward
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "pair.jsonl"
 HIDDEN = (400, 200, 100)

@@ -21,12 +21,12 @@ import numpy as np
 from networks import side_by_side, site_networks
 
 import pfnm
-from pfnm.core.mlp import forward, probabilities
-from pfnm.core.network import Network
-from pfnm.core.probes import said_together
-from pfnm.core.sites import comparable
-from pfnm.federated.data import Data, data_folder, load_data
-from pfnm.federated.training import Recipe, initial_network
+from pfnm.fusing.probes import said_together
+from pfnm.fusing.sites import comparable
+from pfnm.lab.data import Data, data_folder, load_data
+from pfnm.lab.training import Recipe, initial_network
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import forward, probabilities
 
 ROWS = Path(__file__).parents[1] / "results" / "deep" / "polish.jsonl"
 CELLS = {

@@ -18,8 +18,8 @@ from networks import site_networks
 from scipy.stats import spearmanr
 
 import pfnm
-from pfnm.core.mlp import forward
-from pfnm.federated.data import data_folder, load_data
+from pfnm.lab.data import data_folder, load_data
+from pfnm.networks.perceptron import forward
 
 ROWS = Path(__file__).parents[1] / "results" / "deep" / "ranking.jsonl"
 SETS = (("even", 6), ("even", 3), ("dirichlet", 3), ("dirichlet", 1), ("authors", 3))

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pfnm.core.mlp import forward
 from pfnm.experiments.trials import UNITS
-from pfnm.federated.data import Data, load_data
-from pfnm.federated.method import Local, State, accuracy
-from pfnm.federated.methods import METHODS
-from pfnm.federated.setting import Setting, federation, paper_training
+from pfnm.lab.data import Data, load_data
+from pfnm.lab.method import Local, State, accuracy
+from pfnm.lab.methods import METHODS
+from pfnm.lab.setting import Setting, federation, paper_training
+from pfnm.networks.perceptron import forward
 
 RATES = {  # at the last, training comes to little or nothing
     "mnist": (0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0),

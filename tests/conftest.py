@@ -12,9 +12,9 @@ import pytest
 
 from pfnm import polishing
 from pfnm.cli import main
-from pfnm.core.mlp import mlp
-from pfnm.core.network import Network
 from pfnm.formats import save
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import mlp
 
 Run = Callable[..., tuple[int, str, str]]
 

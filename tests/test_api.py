@@ -8,7 +8,7 @@ import pytest
 from conftest import random_network
 
 import pfnm
-from pfnm.core.mlp import forward
+from pfnm.networks.perceptron import forward
 
 
 def test_files_of_different_formats_fuse_together(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from conftest import Run, random_network
 
 import pfnm
-from pfnm.core.mlp import forward, mlp
+from pfnm.networks.perceptron import forward, mlp
 
 
 def test_fuse_inspect_evaluate(run: Run, site_files: list[Path], tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from rich.console import Console
 import pfnm
 from pfnm.cli import files as command
 from pfnm.cli.files import output_told
-from pfnm.core.mlp import forward, mlp
-from pfnm.core.network import Network, Scaling
+from pfnm.networks.network import Network, Scaling
+from pfnm.networks.perceptron import forward, mlp
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))

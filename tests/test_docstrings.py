@@ -33,4 +33,4 @@ def test_what_people_call_has_examples() -> None:
     with_examples = {
         test.name for name in NAMES for test in examples(importlib.import_module(name))
     }
-    assert {"pfnm.api.fuse", "pfnm.core.kinds.Pictures", "pfnm.fusion.Fusion"} <= with_examples
+    assert {"pfnm.api.fuse", "pfnm.fusing.kinds.Pictures", "pfnm.fusion.Fusion"} <= with_examples

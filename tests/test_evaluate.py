@@ -15,13 +15,13 @@ from scipy.special import expit, softmax
 from sklearn import metrics
 
 from pfnm.conversion import as_sites
-from pfnm.core.errors import PFNMError, PFNMWarning
-from pfnm.core.mlp import ROWS, forward, mlp
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError, PFNMWarning
 from pfnm.evaluate import accuracy, evaluate, wanted_outputs
-from pfnm.federated.baselines import naive_average
 from pfnm.frontier import frontier
+from pfnm.lab.baselines import naive_average
 from pfnm.measures import calibration_error
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import ROWS, forward, mlp
 
 INPUTS = np.array([[1.0, -2.0, -3.0], [-1.0, 2.0, 3.0], [-1.0, -2.0, 3.0], [4.0, -1.0, -1.0]])
 BEST = [0, 2, 2, 0]  # the largest of each row

@@ -39,13 +39,13 @@ from sklearn.preprocessing import (
 )
 
 import pfnm
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward, mlp, probabilities
-from pfnm.core.network import Network, Scaling
-from pfnm.core.scaling import Affine, pooled, taking_plain, taking_scaled
-from pfnm.core.sites import comparable
+from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
+from pfnm.fusing.sites import comparable
+from pfnm.networks.network import Network, Scaling
+from pfnm.networks.perceptron import forward, mlp, probabilities
+from pfnm.networks.scaling import Affine, pooled, taking_plain, taking_scaled
 
 RNG = np.random.default_rng(0)
 ROWS = np.array([0.0, 200.0, 5.0, 2.0]) + np.array([1.0, 30.0, 0.01, 0.0]) * RNG.normal(

@@ -12,17 +12,17 @@ import pfnm
 from pfnm import polishing as module
 from pfnm import teaching
 from pfnm.conversion import as_sites
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import ACTIVATIONS, forward
-from pfnm.core.network import Network
-from pfnm.core.probes import agreement, alike, probe, said_together
-from pfnm.core.sites import comparable
+from pfnm.errors import PFNMError
 from pfnm.evaluate import evaluate
-from pfnm.federated.data import load_data
-from pfnm.federated.method import accuracy, train_local
-from pfnm.federated.runs import simulate
-from pfnm.federated.setting import Setting
-from pfnm.federated.setting import federation as digit_sites
+from pfnm.fusing.probes import agreement, alike, probe, said_together
+from pfnm.fusing.sites import comparable
+from pfnm.lab.data import load_data
+from pfnm.lab.method import accuracy, train_local
+from pfnm.lab.runs import simulate
+from pfnm.lab.setting import Setting
+from pfnm.lab.setting import federation as digit_sites
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import ACTIVATIONS, forward
 
 torch = pytest.importorskip("torch")
 WEIGHT = "layers.0.weight"

@@ -11,7 +11,7 @@ from conftest import Run, random_network
 
 import pfnm
 from pfnm import PFNMError
-from pfnm.core.mlp import mlp
+from pfnm.networks.perceptron import mlp
 
 
 def sites(number: int = 3) -> list[pfnm.Network]:

@@ -14,10 +14,10 @@ from conftest import Run, random_network
 
 import pfnm
 from pfnm import PFNMError, PFNMWarning
-from pfnm.core.network import Array, Network
-from pfnm.federated.data import load_data
-from pfnm.federated.method import accuracy, train_local
-from pfnm.federated.setting import Federation, Setting, federation
+from pfnm.lab.data import load_data
+from pfnm.lab.method import accuracy, train_local
+from pfnm.lab.setting import Federation, Setting, federation
+from pfnm.networks.network import Array, Network
 
 neural = pytest.importorskip("sklearn.neural_network")
 datasets = pytest.importorskip("sklearn.datasets")

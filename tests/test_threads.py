@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pfnm import threads
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 
 torch = pytest.importorskip("torch")
 

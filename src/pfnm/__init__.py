@@ -4,14 +4,14 @@ from importlib.metadata import version
 
 from pfnm.api import check, fuse
 from pfnm.conversion import as_sites
-from pfnm.core.errors import PFNMError, PFNMWarning
-from pfnm.core.kinds import Pictures, Signals, Table
-from pfnm.core.matching import Matching, match
-from pfnm.core.network import Axis, Network, UnitGraph
-from pfnm.core.prior import Prior
-from pfnm.core.sites import Sites
+from pfnm.errors import PFNMError, PFNMWarning
 from pfnm.formats import load, save
+from pfnm.fusing.kinds import Pictures, Signals, Table
+from pfnm.fusing.sites import Sites
 from pfnm.fusion import Check, Fusion
+from pfnm.matching.matching import Matching, match
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Axis, Network, UnitGraph
 
 __version__ = version("pfnm")
 

@@ -11,21 +11,21 @@ from numpy.typing import ArrayLike
 
 from pfnm import threads
 from pfnm.conversion import Counts, Ends, as_networks, as_sites
-from pfnm.core.atoms import Assignments
-from pfnm.core.budget import DEFAULT_BUDGET, limits_by_parameters, parsed_budget, width_limits
-from pfnm.core.doubts import class_doubts
-from pfnm.core.errors import PFNMError
-from pfnm.core.inputs import InputRange, Inputs
-from pfnm.core.joint import fuse_joint
-from pfnm.core.kinds import told_by_text
-from pfnm.core.mlp import HEADS
-from pfnm.core.network import OUTPUT, Label
-from pfnm.core.prior import Prior
-from pfnm.core.probes import probe
-from pfnm.core.sites import Sites, comparable
-from pfnm.core.topdown import fuse_topdown
+from pfnm.errors import PFNMError
 from pfnm.formats.sites import duplicates
+from pfnm.fusing.atoms import Assignments
+from pfnm.fusing.budget import DEFAULT_BUDGET, limits_by_parameters, parsed_budget, width_limits
+from pfnm.fusing.doubts import class_doubts
+from pfnm.fusing.inputs import InputRange, Inputs
+from pfnm.fusing.joint import fuse_joint
+from pfnm.fusing.kinds import told_by_text
+from pfnm.fusing.probes import probe
+from pfnm.fusing.sites import Sites, comparable
+from pfnm.fusing.topdown import fuse_topdown
 from pfnm.fusion import Check, Fusion, checked
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import OUTPUT, Label
+from pfnm.networks.perceptron import HEADS
 from pfnm.verdicts import open_head, tell
 
 METHODS = ("joint", "topdown")
@@ -93,7 +93,7 @@ def fuse(
         Of everything random.
 
     >>> from pfnm import Network, fuse
-    >>> from pfnm.core.mlp import mlp
+    >>> from pfnm.networks.perceptron import mlp
     >>> rng = np.random.default_rng(0)
     >>> sites = [mlp([rng.normal(size=(4, 5)), rng.normal(size=(5, 3))]) for _ in range(3)]
     >>> fuse(sites, budget="1x", seed=1).widths

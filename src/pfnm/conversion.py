@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pfnm.core.choosing import chosen_inputs
-from pfnm.core.doubts import estimated_shares
-from pfnm.core.errors import PFNMError
-from pfnm.core.inputs import InputRange, Inputs, Like, Scaled, WithUnits
-from pfnm.core.kinds import Pictures, Signals, Table, parsed_kind
-from pfnm.core.mlp import with_head
-from pfnm.core.network import INPUT, Label, Network, Tensor
-from pfnm.core.probes import is_classifier, probe
-from pfnm.core.sites import Sites, comparable, in_scaled_units, with_counts
+from pfnm.errors import PFNMError
 from pfnm.formats import load, site_names
 from pfnm.formats.tables import counts_matrix, read_class_counts
+from pfnm.fusing.choosing import chosen_inputs
+from pfnm.fusing.doubts import estimated_shares
+from pfnm.fusing.inputs import InputRange, Inputs, Like, Scaled, WithUnits
+from pfnm.fusing.kinds import Pictures, Signals, Table, parsed_kind
+from pfnm.fusing.probes import is_classifier, probe
+from pfnm.fusing.sites import Sites, comparable, in_scaled_units, with_counts
+from pfnm.networks.network import INPUT, Label, Network, Tensor
+from pfnm.networks.perceptron import with_head
 
 CHOICE_SEED = 0  # of the inputs by which a kind is chosen, always the same
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from pfnm.api import fuse
 from pfnm.conversion import as_sites
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array, IntArray, Network
-from pfnm.federated.baselines import ensemble, naive_average
-from pfnm.federated.partition import dirichlet
+from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.formats.files import make_folder, write_whole
+from pfnm.lab.baselines import ensemble, naive_average
+from pfnm.lab.partition import dirichlet
+from pfnm.networks.network import Array, IntArray, Network
 
 SITES = 10
 ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, softmax
 
 from pfnm import measures
-from pfnm.core.errors import PFNMError, PFNMWarning
-from pfnm.core.network import OUTPUT, Array, IntArray, Label, Network, Tensor
-from pfnm.core.predicting import outputs_of
-from pfnm.core.probes import is_classifier
-from pfnm.core.targets import (
+from pfnm.errors import PFNMError, PFNMWarning
+from pfnm.fusing.probes import is_classifier
+from pfnm.measures import Measures
+from pfnm.networks.network import OUTPUT, Array, IntArray, Label, Network, Tensor
+from pfnm.networks.predicting import outputs_of
+from pfnm.networks.targets import (
     are_classes,
     classes_of,
     is_binary,
@@ -25,7 +26,6 @@ from pfnm.core.targets import (
     values_of,
     zeros_and_ones,
 )
-from pfnm.measures import Measures
 
 OTHERS = f"for more measures than this, {measures.INSTALL}"
 
@@ -55,7 +55,7 @@ def evaluate(
     each class. confusion: how many examples of each class were taken for which. Without
     scikit-learn there is accuracy alone.
 
-    >>> from pfnm.core.mlp import mlp
+    >>> from pfnm.networks.perceptron import mlp
     >>> network = mlp([np.eye(2)], labels=["cat", "dog"])
     >>> evaluate(network, [[1, 0], [0, 1], [0, 2]], ["cat", "dog", "dog"])["accuracy"]
     1.0

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfnm.api import fuse_sites, prior_of
-from pfnm.core.network import Array
-from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, probe, site_agreements
-from pfnm.core.sites import Sites
-from pfnm.core.targets import classes_of, one_column
 from pfnm.evaluate import accuracy
-from pfnm.federated.baselines import ensemble
+from pfnm.fusing.probes import CHECK_PROBES, probe, site_agreements
+from pfnm.fusing.sites import Sites
+from pfnm.lab.baselines import ensemble
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Array
+from pfnm.networks.targets import classes_of, one_column
 
 BUDGETS: tuple[float | None, ...] = (1.0, 1.3, 2.0, 4.0, None)
 SPREADS = (1.0, 3.0, 10.0)

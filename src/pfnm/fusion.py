@@ -16,14 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from pfnm import evaluate as measuring
 from pfnm import threads
 from pfnm.conversion import same_kind
-from pfnm.core.assumptions import Assumption, assumptions
-from pfnm.core.atoms import part_of
-from pfnm.core.network import Network
-from pfnm.core.prior import Prior
-from pfnm.core.probes import CHECK_PROBES, agreement, probe, site_agreements
-from pfnm.core.sites import Sites
-from pfnm.core.solution import Solution
 from pfnm.formats import save
+from pfnm.fusing.assumptions import Assumption, assumptions
+from pfnm.fusing.atoms import part_of
+from pfnm.fusing.probes import CHECK_PROBES, agreement, probe, site_agreements
+from pfnm.fusing.sites import Sites
+from pfnm.fusing.solution import Solution
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Network
 from pfnm.polishing import Polished, check_ready, polished
 from pfnm.teaching import OnEpoch
 from pfnm.verdicts import size_warning, tell, verdict

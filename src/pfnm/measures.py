@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array, BoolArray, IntArray, Label
-from pfnm.core.targets import Classes
+from pfnm.errors import PFNMError
+from pfnm.networks.network import Array, BoolArray, IntArray, Label
+from pfnm.networks.targets import Classes
 
 BINS = 15  # of the calibration error: as many as in Guo et al. (2017), who made it usual
 INSTALL = "pip install 'pfnm[sklearn]'"

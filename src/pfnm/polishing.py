@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike
 
 from pfnm import threads
 from pfnm.conversion import rows_of, with_range_of
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward
-from pfnm.core.network import INPUT, IntArray, Network, Tensor
-from pfnm.core.probes import (
+from pfnm.errors import PFNMError
+from pfnm.evaluate import wanted_outputs
+from pfnm.fusing.probes import (
     CHECK_PROBES,
     agreement,
     alike,
@@ -30,8 +29,9 @@ from pfnm.core.probes import (
     said_together,
     site_agreements,
 )
-from pfnm.core.sites import Sites
-from pfnm.evaluate import wanted_outputs
+from pfnm.fusing.sites import Sites
+from pfnm.networks.network import INPUT, IntArray, Network, Tensor
+from pfnm.networks.perceptron import forward
 from pfnm.teaching import Lessons, OnEpoch, seeking_probes, taught
 
 # Diversity of probes helps: kinds in proportions that did well on MNIST (docs/deep.md).

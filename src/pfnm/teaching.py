@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfnm.core.inputs import InputRange
-from pfnm.core.mlp import LEAKY_SLOPE, layers
-from pfnm.core.network import IntArray, Network, Tensor
-from pfnm.core.probes import is_classifier
-from pfnm.core.sites import Sites
+from pfnm.fusing.inputs import InputRange
+from pfnm.fusing.probes import is_classifier
+from pfnm.fusing.sites import Sites
+from pfnm.networks.network import IntArray, Network, Tensor
+from pfnm.networks.perceptron import LEAKY_SLOPE, layers
 
 if TYPE_CHECKING:
     import torch

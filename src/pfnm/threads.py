@@ -19,7 +19,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 
 BLAS_THREADS = 1  # two are no faster on a fusion's products
 TORCH_THREADS = 2  # at batches of 128 rows, more would wait for each other

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 
-from pfnm.core.errors import PFNMWarning
-from pfnm.core.network import OUTPUT, Network
-from pfnm.core.sites import Sites
+from pfnm.errors import PFNMWarning
+from pfnm.fusing.sites import Sites
+from pfnm.networks.network import OUTPUT, Network
 
 CLEARLY = 0.02  # of agreement: less is within what another set of probes would give
 DOUBTFUL = 0.74  # of agreement: below, three in ten fusions of the study were worse than a site

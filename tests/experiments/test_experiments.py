@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from joblib import delayed
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.experiments.claim import ASKED, OURS, PAPER, clearly_above, clearly_below
 from pfnm.experiments.claims import claims
 from pfnm.experiments.definition import NAMES, Experiment, Job, experiment
@@ -29,8 +29,8 @@ from pfnm.experiments.rows import (
     write_rows,
 )
 from pfnm.experiments.runner import ENGINES, _results, check_rows, run, seconds_spent
-from pfnm.federated.folders import locked
 from pfnm.formats.files import make_folder
+from pfnm.lab.folders import locked
 from pfnm.report.experiments import draw
 from pfnm.report.page import write_page
 

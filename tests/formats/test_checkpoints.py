@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward
+from pfnm.errors import PFNMError
 from pfnm.formats import load
+from pfnm.networks.perceptron import forward
 
 
 def model() -> torch.nn.Sequential:

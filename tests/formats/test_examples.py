@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats.data import read_data, read_examples, read_inputs
 
 FEATURES = ("age", "weight", "height")

@@ -16,9 +16,9 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
+from pfnm.errors import PFNMError
 from pfnm.formats import FORMATS, load, save
+from pfnm.networks.perceptron import mlp
 
 STATE = {"fc.weight": torch.ones(2, 2)}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)

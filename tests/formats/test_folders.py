@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from pfnm.api import fuse
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.formats.folders import expanded
 from pfnm.formats.sites import duplicates
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import mlp
 
 
 def network(seed: int, **options: object) -> Network:

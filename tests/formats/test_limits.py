@@ -25,14 +25,14 @@ from memory import in_use, peak
 from safetensors.numpy import save_file
 from sklearn.neural_network import MLPClassifier
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
-from pfnm.federated.data import DATA_SETS
-from pfnm.federated.fetching import LARGEST_FILE, from_debian, from_npm, from_web
+from pfnm.errors import PFNMError
 from pfnm.formats import FORMATS, load, save
 from pfnm.formats.data import read_data
 from pfnm.formats.folders import expanded
 from pfnm.formats.tables import read_class_counts, read_labels, read_site_weights
+from pfnm.lab.data import DATA_SETS
+from pfnm.lab.fetching import LARGEST_FILE, from_debian, from_npm, from_web
+from pfnm.networks.perceptron import mlp
 
 SOON = 10.0  # seconds, on a busy machine
 ROOM = 64 * 2**20  # bytes beyond what the process has when a bomb is read

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
-from pfnm.core.network import Network, Scaling
+from pfnm.errors import PFNMError
 from pfnm.formats import FORMATS, load, save
 from pfnm.formats.data import read_data
 from pfnm.formats.tables import read_class_counts, read_labels, read_site_weights
+from pfnm.networks.network import Network, Scaling
+from pfnm.networks.perceptron import mlp
 
 EXAMPLES = int(os.environ.get("PFNM_MUTATIONS", "40"))
 SECONDS = 10  # for one file of a few kilobytes, on a busy machine

@@ -11,10 +11,10 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward, layers
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats import load
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import forward, layers
 
 Shapes = Mapping[str, tuple[int, ...]]
 

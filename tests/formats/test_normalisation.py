@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats import load
 from pfnm.frameworks.state_dict import from_state_dict
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import forward
 
 EXTENSIONS = (".pt", ".safetensors", ".npz", "live")
 

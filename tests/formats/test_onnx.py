@@ -28,9 +28,9 @@ from sklearn.preprocessing import (
 )
 from torch import nn
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward, mlp, probabilities
+from pfnm.errors import PFNMError
 from pfnm.formats import load, onnx_writer, save
+from pfnm.networks.perceptron import forward, mlp, probabilities
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(6, 4))

@@ -13,7 +13,7 @@ import pytest
 from conftest import Run
 
 import pfnm
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats.files import write_whole
 
 OLD, NEW = b"mine", b"the new one"

@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import ACTIVATIONS, OUTPUTS, forward, mlp
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats import check_target, load, save
 from pfnm.formats.content import notes_of
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import ACTIVATIONS, OUTPUTS, forward, mlp
 
 SIZES = (3, 3, 3, 3)
 KEEPING_ALL = [".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".checkpoint", ".bin", ".onnx"]
@@ -224,7 +224,7 @@ def test_a_missing_library_names_the_extra(
     code = (
         "import sys; sys.modules[sys.argv[2]] = None\n"
         "import pfnm.formats as formats\n"
-        "from pfnm.core.errors import PFNMError\n"
+        "from pfnm.errors import PFNMError\n"
         "try: formats.load(sys.argv[1])\n"
         "except PFNMError as error: print(error)"
     )

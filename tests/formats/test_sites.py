@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats import site_names
 
 

@@ -17,10 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import pfnm
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward, mlp, probabilities
+from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
+from pfnm.networks.perceptron import forward, mlp, probabilities
 
 ROWS = 40
 INPUTS = np.random.default_rng(0).normal(size=(ROWS, 4))

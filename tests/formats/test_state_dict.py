@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import pfnm
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import forward
+from pfnm.errors import PFNMError
 from pfnm.frameworks.state_dict import from_state_dict, to_state_dict
+from pfnm.networks.perceptron import forward
 
 
 def module(seed: int, width: int, *, norm: bool = False) -> nn.Sequential:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
+from pfnm.errors import PFNMError
 from pfnm.formats.tables import (
     counts_matrix,
     read_class_counts,
     read_json,
     read_site_weights,
 )
+from pfnm.networks.perceptron import mlp
 
 SITES = [mlp([np.ones((2, 2))], labels=["x", "y"], name=name) for name in ("a", "b")]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from fuzz_mutations import NASTY_TEXT, any_checkpoint, mutated
 
-from pfnm.core.mlp import mlp
 from pfnm.formats import FORMATS, save
+from pfnm.networks.perceptron import mlp
 
 REPOSITORY = Path(__file__).parents[2]
 ENDINGS = (".safetensors", ".npz", ".pt", ".onnx", ".skops")

@@ -16,7 +16,7 @@ from pfnm import threads
 
 from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 
 CLOSED_PIPE = 1
 BAD_INPUT = 2

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pfnm.cli.console import MOST_THREADS, app, bar, out
 from pfnm.cli.lab import DataDirOption
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 
 if TYPE_CHECKING:
     from pfnm.experiments.definition import Experiment

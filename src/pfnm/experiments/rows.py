@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats import told
 from pfnm.formats.files import write_whole
 

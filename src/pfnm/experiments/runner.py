@@ -19,16 +19,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.experiments.definition import OPTIONS, Experiment, Job
 from pfnm.experiments.rows import COLUMNS, TRIED, Row, read_rows, write_rows
 from pfnm.experiments.trials import run_job, setting_of
-from pfnm.federated.data import load_data
-from pfnm.federated.folders import claimed
-from pfnm.federated.records import processor, versions
-from pfnm.federated.runs import check_installed, sha256
 from pfnm.formats import told
 from pfnm.formats.files import write_whole
+from pfnm.lab.data import load_data
+from pfnm.lab.folders import claimed
+from pfnm.lab.records import processor, versions
+from pfnm.lab.runs import check_installed, sha256
 
 RECORD = "experiment.json"
 ENGINES = ("local", "ray", "dask")

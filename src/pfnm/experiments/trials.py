@@ -15,14 +15,11 @@ import numpy as np
 from pfnm import threads
 from pfnm.api import fuse_sites
 from pfnm.conversion import with_inputs
-from pfnm.core.mlp import forward
-from pfnm.core.network import Network
-from pfnm.core.prior import Prior
-from pfnm.core.sites import Sites, comparable
 from pfnm.experiments.definition import Job
 from pfnm.experiments.rows import JOB, TRIED, Row
-from pfnm.federated.data import Data, load_data
-from pfnm.federated.method import (
+from pfnm.fusing.sites import Sites, comparable
+from pfnm.lab.data import Data, load_data
+from pfnm.lab.method import (
     Info,
     Local,
     Round,
@@ -31,8 +28,11 @@ from pfnm.federated.method import (
     server_counts,
     train_local,
 )
-from pfnm.federated.methods import METHODS, combined_once
-from pfnm.federated.setting import SERVER, Federation, Setting, federation, paper_training
+from pfnm.lab.methods import METHODS, combined_once
+from pfnm.lab.setting import SERVER, Federation, Setting, federation, paper_training
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import forward
 
 UNITS = 100  # of every hidden layer, as in the paper
 PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied

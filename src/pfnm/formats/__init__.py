@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import mlp
-from pfnm.core.network import Label, Network
+from pfnm.errors import PFNMError
 from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
 from pfnm.formats.content import LOOKS_LIKE_DATA, Content
 from pfnm.formats.files import check_output, write_whole
 from pfnm.formats.limits import check_regular
 from pfnm.formats.sites import site_names
+from pfnm.networks.network import Label, Network
+from pfnm.networks.perceptron import mlp
 
 LONGEST_STORY = 200  # characters of another library's message that we pass on
 

@@ -14,8 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats.content import (
     LOOKS_LIKE_DATA,
     Content,
@@ -26,6 +25,7 @@ from pfnm.formats.content import (
 from pfnm.formats.limits import Allowance, npy_bytes
 from pfnm.formats.naming import arrange
 from pfnm.formats.normalisation import COUNTER
+from pfnm.networks.network import Network
 
 NPZ_NOTES = "__pfnm__"  # the member of an .npz that holds our notes
 HEADER_SIZE_BYTES = 8  # a safetensors file begins with the size of its header

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import layers
-from pfnm.core.network import Label, Network, Scaling, Tensor
+from pfnm.errors import PFNMError
 from pfnm.formats.limits import JSON_BYTES, Allowance
+from pfnm.networks.network import Label, Network, Scaling, Tensor
+from pfnm.networks.perceptron import layers
 
 OWN_NOTES = (
     "version",

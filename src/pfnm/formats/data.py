@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array
+from pfnm.errors import PFNMError
 from pfnm.formats import check_readable, told
 from pfnm.formats.arrays import npz_member, npz_members
 from pfnm.formats.delimited import open_text
 from pfnm.formats.limits import DATA_BYTES, NPY_START, Allowance
 from pfnm.formats.parquet import open_parquet
+from pfnm.networks.network import Array
 
 EXTENSIONS = (".csv", ".tsv", ".parquet", ".npz")
 INPUT_NAMES = ("x", "X", "x_test", "X_test", "inputs", "data", "images")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array
-from pfnm.core.targets import TRUTH, WHOLE
+from pfnm.errors import PFNMError
 from pfnm.formats import told
 from pfnm.formats.limits import DATA_BYTES, Allowance
+from pfnm.networks.network import Array
+from pfnm.networks.targets import TRUTH, WHOLE
 
 DELIMITERS = "\t;,"  # in this order: a comma may be a decimal one, a tab is never anything else
 SAMPLE = 20  # lines by which the delimiter and a row of names are told

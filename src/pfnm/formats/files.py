@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:

@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 
 VARIABLE = "PFNM_MAX_BYTES"
 NETWORK_BYTES = 2**30  # of tensors in a network's file: 270 million numbers of 32 bits

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Tensor
+from pfnm.errors import PFNMError
 from pfnm.formats.content import Content, as_notes, floats
 from pfnm.formats.limits import check_name
 from pfnm.formats.normalisation import folded, looks_like_layer_norm, take_out
 from pfnm.formats.ordering import Walk
+from pfnm.networks.network import Tensor
 
 WEIGHT_WORDS = "weights?|kernels?|coefs?|w"
 BIAS_WORDS = "bias|biases|intercepts?|b"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats.content import Content, floats
 from pfnm.formats.placing import HOW_TO_PLACE, BatchNorm, numbers, placed
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erf, expit
 
-from pfnm.core.mlp import ACTIVATIONS
-from pfnm.core.network import Array, Tensor
+from pfnm.networks.network import Array, Tensor
+from pfnm.networks.perceptron import ACTIVATIONS
 
 PROBES: Array = np.linspace(-4, 4, 33)  # where every activation we know differs from the others
 PROBE_TOLERANCE = 1e-6  # float32 constants (a slope of 0.01); the two kinds of GELU differ by more

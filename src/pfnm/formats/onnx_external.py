@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats.limits import check_regular
 
 EXTERNAL = 1  # as ONNX says that a tensor's numbers stand in another file

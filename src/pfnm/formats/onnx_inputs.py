@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.network import Array, Scaling
-from pfnm.core.scaling import Affine, about, between
+from pfnm.networks.network import Array, Scaling
+from pfnm.networks.scaling import Affine, about, between
 
 PASSING = {"Cast", "CastLike", "Identity", "Dropout"}
 FLATTENING = {"Flatten", "Reshape"}

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import ACTIVATIONS
-from pfnm.core.network import Array, Label, Tensor
+from pfnm.errors import PFNMError
 from pfnm.formats.arrays import refuse_duplicates
 from pfnm.formats.content import Content, floats, parsed_notes
 from pfnm.formats.limits import Allowance
@@ -21,6 +19,8 @@ from pfnm.formats.onnx_external import external_bytes, external_tensors
 from pfnm.formats.onnx_inputs import Columns, input_columns, prepared
 from pfnm.formats.onnx_shapes import counted, keeps_rows, rows_of
 from pfnm.frameworks.sklearn import two_classes
+from pfnm.networks.network import Array, Label, Tensor
+from pfnm.networks.perceptron import ACTIVATIONS
 
 PASSING = {"Flatten", "Reshape", "Cast", "Identity", "Dropout"}
 LINEAR = {"Gemm", "MatMul"}

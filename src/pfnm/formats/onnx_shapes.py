@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.network import Array
+from pfnm.networks.network import Array
 
 SOME_ROWS = 1009  # stands for the number of rows where shapes are computed: a prime, unlike others
 

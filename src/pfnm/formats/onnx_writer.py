@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import OUTPUTS, Layer, forward, layers
-from pfnm.core.network import INPUT, Network
+from pfnm.errors import PFNMError
 from pfnm.formats.content import notes_of
+from pfnm.networks.network import INPUT, Network
+from pfnm.networks.perceptron import OUTPUTS, Layer, forward, layers
 
 OPSET = 17  # old enough for the runtimes in use; Gelu came later and is written out
 IR_VERSION = 8  # the file version of that opset

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array
+from pfnm.errors import PFNMError
 from pfnm.formats import told
 from pfnm.formats.delimited import as_texts, whole_where_all_are
 from pfnm.formats.limits import DATA_BYTES, Allowance
+from pfnm.networks.network import Array
 
 INDEX = re.compile(r"__index_level_\d+__")  # how pandas names the numbers of its rows
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array
+from pfnm.errors import PFNMError
 from pfnm.formats.content import Content
+from pfnm.networks.network import Array
 
 HOW_TO_PLACE = "number it as its layer (fc1, bn1), or fold it before saving"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, ClassVar
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats.content import Content, notes_of, parsed_notes
 from pfnm.formats.limits import Allowance
 from pfnm.formats.naming import arrange
 from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
+from pfnm.networks.network import Network
 
 PICKLE_START = b"\x80"  # the first byte of a pickle; a checkpoint of today begins as a zip
 NOTES = "pfnm.json"  # our notes, as one more member of the zip: torch.load does not look at it

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import layers
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import layers
 
 
 def site_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:

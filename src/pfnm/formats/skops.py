@@ -5,12 +5,12 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import layers
-from pfnm.core.network import Network
+from pfnm.errors import PFNMError
 from pfnm.formats.content import Content
 from pfnm.formats.limits import JSON_BYTES, NPY_START, Allowance, npy_bytes
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import layers
 
 SCHEMA = "schema.json"
 

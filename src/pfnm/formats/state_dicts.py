@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats.limits import check_name
 from pfnm.formats.naming import BIAS_WORDS, WEIGHT_WORDS, takes_out
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.labels import union
-from pfnm.core.network import OUTPUT, Array, Label, Network
+from pfnm.errors import PFNMError
 from pfnm.formats import told
 from pfnm.formats.limits import JSON_BYTES, Allowance, check_regular
+from pfnm.networks.labels import union
+from pfnm.networks.network import OUTPUT, Array, Label, Network
 
 Counts = Mapping[str, Sequence[float] | Mapping[str, float]]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.mlp import layers, mlp
-from pfnm.core.network import Label, Network, Scaling, Tensor
-from pfnm.core.scaling import Affine
+from pfnm.errors import PFNMError
 from pfnm.frameworks.sklearn_scalers import flattened, scaled_by
+from pfnm.networks.network import Label, Network, Scaling, Tensor
+from pfnm.networks.perceptron import layers, mlp
+from pfnm.networks.scaling import Affine
 
 ACTIVATION_OF = {"relu": "relu", "tanh": "tanh", "logistic": "sigmoid", "identity": "identity"}
 OUTPUT_OF = {"softmax": "softmax", "identity": "identity", "logistic": "sigmoid"}

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Scaling
-from pfnm.core.scaling import RANGE_IN_DEVIATIONS, Affine, about, between
+from pfnm.errors import PFNMError
+from pfnm.networks.network import Scaling
+from pfnm.networks.scaling import RANGE_IN_DEVIATIONS, Affine, about, between
 
 SCALERS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
 

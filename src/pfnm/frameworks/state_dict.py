@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.core.network import Label, Network
 from pfnm.formats import network_of
 from pfnm.formats.naming import arrange
 from pfnm.formats.state_dicts import find_state_dict, to_numpy
+from pfnm.networks.network import Label, Network
 
 
 def from_state_dict(

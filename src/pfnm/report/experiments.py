@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfnm.core.errors import PFNMError
-from pfnm.core.network import Array
+from pfnm.errors import PFNMError
 from pfnm.experiments.claim import WIDTH_CAP, data_name, layers_name, split_name
 from pfnm.experiments.claims import AUTHORS_SECONDS, slowest
 from pfnm.experiments.claims_once import differences, varied_in
 from pfnm.experiments.definition import Experiment
 from pfnm.experiments.rows import Row, Spread, fits, means, moments
 from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
+from pfnm.networks.network import Array
 from pfnm.report.drawing import (
     LINES,
     STYLES,

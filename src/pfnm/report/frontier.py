@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfnm.core.errors import PFNMError
+from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output
 from pfnm.frontier import POLISHED, Point
 from pfnm.report.drawing import write_figure

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from pfnm.core.assumptions import Assumption
 from pfnm.frontier import Point
+from pfnm.fusing.assumptions import Assumption
 from pfnm.fusion import Fusion
 
 

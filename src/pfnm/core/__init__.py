@@ -1,1 +1,0 @@
-"""The method: numpy and scipy only, no files, no printing."""

@@ -1,0 +1,1 @@
+"""Whole networks: sites, inputs and probes, matching group by group, averaging and refitting."""

@@ -1,0 +1,44 @@
+"""What a fusion takes for granted because nobody told, and by which option to tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pfnm.fusing.probes import is_classifier
+from pfnm.fusing.sites import Sites
+from pfnm.networks.network import OUTPUT
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What is assumed, in words, and the option of `fuse` that tells it."""
+
+    what: str
+    option: str
+
+    @property
+    def command_option(self) -> str:
+        """The same option on the command line."""
+        return "--" + self.option.replace("_", "-")
+
+
+def assumptions(sites: Sites) -> tuple[Assumption, ...]:
+    """All that was assumed of these sites and not told."""
+    first = sites.networks[0]
+    found: list[Assumption] = []
+    if not all(network.activation_told for network in sites.networks):
+        found.append(Assumption(f"activation {first.activation}", "activation"))
+    if "inputs" not in sites.told:
+        found.append(Assumption(f"inputs {sites.inputs}", "inputs"))
+    if "input_range" not in sites.told:
+        found.append(Assumption(f"inputs {sites.inputs.within}", "input_range"))
+    if first.output == "identity":
+        several = "classes that exclude each other, by softmax"
+        what = several if is_classifier(first) else "plain values, no probabilities"
+        found.append(Assumption(f"outputs are {what}", "head"))
+    if first.labels is None and first.sizes[OUTPUT] > 1:
+        what = "class" if is_classifier(first) else "thing"
+        found.append(Assumption(f"output i is the same {what} at every site", "labels"))
+    if is_classifier(first) and sites.class_counts is None:
+        found.append(Assumption("all sites saw the classes in like shares", "class_counts"))
+    return tuple(found)

@@ -1,0 +1,88 @@
+"""The paper's way to fuse: group after group from the top (its Algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from pfnm.errors import overflow_named
+from pfnm.fusing.atoms import Assignments, group_atoms, posterior_mean
+from pfnm.fusing.order import as_listed, in_order, listed_order, start_in_order, unit_order
+from pfnm.fusing.sites import Sites
+from pfnm.fusing.solution import Solution
+from pfnm.matching.matching import Matching, match
+from pfnm.matching.prior import Prior
+
+
+def fuse_topdown(
+    sites: Sites,
+    *,
+    prior: Prior,
+    rng: np.random.Generator,
+    limits: Mapping[str, int] | None = None,
+    start: Assignments | None = None,
+    sweeps: int | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> Solution:
+    """The paper's Algorithm 2 (Algorithm 1 for one layer): from the top group to the bottom one.
+
+    limits: at most so many global units of each group. start: the assignments of an earlier fusion
+    of the same sites. sweeps and on_step are those of `match`.
+    """
+    solution = topdown_within(
+        sites, prior, rng, limits, start, sweeps, on_step, whatever_the_limits=True
+    )
+    assert solution is not None
+    return solution
+
+
+@overflow_named()
+def topdown_within(
+    sites: Sites,
+    prior: Prior,
+    rng: np.random.Generator,
+    limits: Mapping[str, int] | None,
+    start: Assignments | None = None,
+    sweeps: int | None = None,
+    on_step: Callable[[], None] | None = None,
+    *,
+    whatever_the_limits: bool = False,
+) -> Solution | None:
+    """The same; but None once a group fills its limit while others are still to be matched.
+
+    Such a group would have become wider, and what is below it follows a match that is not the
+    paper's.
+    """
+    ordering = listed_order if prior.choices.listed_order else unit_order
+    orders = [ordering(network) for network in sites.networks]
+    sites = in_order(sites, orders)
+    start = None if start is None else start_in_order(start, orders)
+    matchings: dict[str, Matching] = {}
+    order = sites.networks[0].graph.groups
+    for group in reversed(order):
+        matched = {done: matching.assignments for done, matching in matchings.items()}
+        own = prior.for_group(group)
+        atoms, precisions, prior_mean = group_atoms(sites, group, matched, own)
+        limit = None if limits is None else limits[group]
+        found = partial(
+            match,
+            atoms,
+            own,
+            precisions=precisions,
+            prior_mean=prior_mean,
+            start=None if start is None else start[group],
+            width_limit=limit,
+            rng=rng,
+        )
+        others_below = group != order[0] and not whatever_the_limits
+        if others_below and found(sweeps=0).width == limit:  # seen in the first pass, mostly
+            return None
+        matchings[group] = found(sweeps=sweeps, on_step=on_step)
+        if others_below and matchings[group].width == limit:
+            return None
+    ordered = {group: matchings[group] for group in order}
+    assignments = {group: matching.assignments for group, matching in ordered.items()}
+    network = posterior_mean(sites, assignments, prior)
+    return Solution.of(network, ordered, as_listed(assignments, orders))

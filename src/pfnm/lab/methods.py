@@ -1,0 +1,75 @@
+"""Every way to combine the sites' networks, once or in rounds, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pfnm.errors import PFNMError
+from pfnm.lab.baselines import kmeans, naive_average
+from pfnm.lab.method import Info, Local, Method
+from pfnm.lab.once import alone, ensembled, fused, one_network
+from pfnm.lab.rounds import average_round, downpour_round, pfnm_round
+from pfnm.lab.setting import SERVER, Federation, Setting
+from pfnm.networks.network import Network
+
+METHODS: Mapping[str, Method] = {
+    "local": Method("one site alone (mean)", once=alone),
+    "ensemble": Method("uniform ensemble", once=partial(ensembled, weighted=False)),
+    "weighted": Method("class-weighted ensemble", once=partial(ensembled, weighted=True)),
+    "average": Method(
+        "plain average, once",
+        once=lambda federation, local: one_network(
+            federation, local, lambda n, _: naive_average(n)
+        ),
+    ),
+    "kmeans": Method(
+        "k-means of units, once",
+        once=lambda federation, local: one_network(
+            federation, local, lambda n, _: kmeans(n, federation.setting.rng(SERVER, 1))
+        ),
+        deep=False,
+    ),
+    "topdown": Method("PFNM top-down, once", once=partial(fused, method="topdown")),
+    "joint": Method("PFNM joint, once", once=partial(fused, method="joint")),
+    "pfnm": Method("PFNM with rounds", round=partial(pfnm_round, method="topdown")),
+    "pfnm-joint": Method("PFNM joint with rounds", round=partial(pfnm_round, method="joint")),
+    "fedavg": Method("FedAvg, shared start", round=partial(average_round, shared=True)),
+    "fedavg-apart": Method("FedAvg, starts apart", round=partial(average_round, shared=False)),
+    "fedprox": Method("FedProx", round=partial(average_round, shared=True, proximal=True)),
+    "dsgd": Method("downpour SGD", round=downpour_round),
+}
+
+
+def combined_once(name: str, federation: Federation, local: Local) -> tuple[Network | None, Info]:
+    """What a method makes of the local networks; nothing where fewer than two could be trained."""
+    once = METHODS[name].once
+    assert once is not None
+    if len(local.networks) > 1 or name == "local":
+        return once(federation, local)
+    return None, Info(None, 0, left_out=local.left_out, seconds_training=local.seconds)
+
+
+def chosen_methods(setting: Setting) -> list[str]:
+    """The methods asked for, or all that the setting allows."""
+    names, depth = setting.methods, len(setting.hidden)
+    unknown = sorted(set(names) - set(METHODS))
+    if unknown:
+        raise PFNMError(f"unknown method {unknown[0]!r}; choose from {', '.join(METHODS)}")
+    for name in names:
+        if depth > 1 and not METHODS[name].deep:
+            raise PFNMError(f"{name} is for one hidden layer; leave it out, or the other layers")
+    if "weighted" in names and not setting.share_counts:
+        raise PFNMError(
+            "the class-weighted ensemble needs class counts; leave it out, or share them"
+        )
+    return [
+        name
+        for name, method in METHODS.items()
+        if name in names
+        or (
+            not names
+            and (depth == 1 or method.deep)
+            and (name != "weighted" or setting.share_counts)
+        )
+    ]

@@ -1,0 +1,85 @@
+"""One network made of the sites' networks, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from pfnm.api import fuse_sites
+from pfnm.conversion import with_inputs
+from pfnm.fusing.sites import comparable
+from pfnm.lab.baselines import ensemble
+from pfnm.lab.method import Info, Local, accuracy, bytes_up, server_counts
+from pfnm.lab.setting import SERVER, Federation
+from pfnm.networks.network import IntArray, Network
+
+
+def one_network(
+    federation: Federation,
+    local: Local,
+    combined: Callable[[list[Network], IntArray | None], Network],
+    *,
+    counted: bool = False,
+) -> tuple[Network, Info]:
+    """One network made of all local ones."""
+    begin = time.perf_counter()
+    network = combined(list(local.networks.values()), server_counts(federation, local.networks))
+    middle = time.perf_counter()
+    found = accuracy(federation, network)
+    return network, Info(
+        found,
+        network.parameters,
+        tuple(network.widths.values()),
+        bytes_up=bytes_up(federation, local.networks, counted=counted),
+        left_out=local.left_out,
+        seconds_training=local.seconds,
+        seconds_combining=middle - begin,
+        seconds_evaluating=time.perf_counter() - middle,
+    )
+
+
+def alone(federation: Federation, local: Local) -> tuple[None, Info]:
+    """Each site with its own network: the mean of all."""
+    found = [accuracy(federation, network) for network in local.networks.values()]
+    first = next(iter(local.networks.values()))
+    return None, Info(
+        float(np.mean(found)),
+        first.parameters,
+        tuple(first.widths.values()),
+        left_out=local.left_out,
+        seconds_training=local.seconds,
+    )
+
+
+def ensembled(federation: Federation, local: Local, *, weighted: bool) -> tuple[None, Info]:
+    """All networks asked, their answers averaged."""
+    networks = list(local.networks.values())
+    counts = server_counts(federation, local.networks) if weighted else None
+    begin = time.perf_counter()
+    values, _ = ensemble(comparable(networks, counts), federation.data.test_inputs)
+    return None, Info(
+        float((values.argmax(axis=1) == federation.data.test_labels).mean()),
+        sum(network.parameters for network in networks),
+        bytes_up=bytes_up(federation, local.networks, counted=weighted),
+        left_out=local.left_out,
+        seconds_training=local.seconds,
+        seconds_evaluating=time.perf_counter() - begin,
+    )
+
+
+def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network, Info]:
+    """The networks fused by matching their units."""
+    setting = federation.setting
+    budget = setting.budget if method == "joint" else None
+    rng = setting.rng(SERVER, 1)
+
+    def combined(networks: list[Network], counts: IntArray | None) -> Network:
+        sites = comparable(networks, counts)
+        if method == "joint" or setting.polish:
+            sites = with_inputs(sites, input_range=federation.input_range)
+        fusion = fuse_sites(sites, method=method, budget=budget, measured=False, rng=rng)
+        return (fusion.polished(rng) if setting.polish else fusion).network
+
+    return one_network(federation, local, combined, counted=True)

@@ -1,0 +1,111 @@
+"""The server of PFNM with rounds: it sees weights and class counts, never data.
+
+A site is known by its name. It starts each round from its own part of the global network; one that
+missed rounds comes back to its own units, and one that is missing now is stood in for by what it
+sent last, so that nothing of it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pfnm.api import fuse_sites
+from pfnm.conversion import with_inputs
+from pfnm.fusing.atoms import part_of
+from pfnm.fusing.sites import comparable
+from pfnm.matching.prior import RULES, Prior
+from pfnm.networks.network import IntArray, Network
+
+PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """The global network, which of its units each site has, and what each site sent last.
+
+    assignments: group to site name to units.
+    """
+
+    network: Network | None = None
+    assignments: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    sent: Mapping[str, Network] = field(default_factory=dict)
+    objective: float | None = None
+
+    def part(self, name: str) -> Network:
+        """What a known site starts the next round from."""
+        assert self.network is not None
+        units = {group: sites[name] for group, sites in self.assignments.items()}
+        return part_of(self.network, units)
+
+
+def combine(
+    server: Server,
+    returned: Mapping[str, Network],
+    *,
+    counts: Mapping[str, IntArray] | None,
+    method: str,
+    budget: float | int | None = None,
+    polished: bool = False,
+    input_range: tuple[float, float] | None = None,
+    rng: np.random.Generator,
+) -> Server:
+    """Match what the sites sent with what is known of the others; the next global network.
+
+    method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
+    last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
+    then teach the global one, without data. input_range: of the inputs, as `fuse` has it. With
+    fewer than two sites there is no matching yet.
+    """
+    networks = {**server.sent, **returned}
+    if len(networks) < 2:
+        return replace(server, sent=networks)
+    names = sorted(networks, key=_natural)
+    options: dict[str, Any] = {"method": method, "rng": rng, "measured": False}
+    if method == "joint":
+        options["budget"] = budget
+    else:
+        options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
+        if server.network is not None:
+            options["start"] = _start(server, networks, names)
+    known = None if counts is None else seen([counts[name] for name in names])
+    sites = comparable([networks[name] for name in names], known)
+    if method == "joint" or polished:
+        sites = with_inputs(sites, input_range=input_range)
+    fusion = fuse_sites(sites, **options)
+    if polished:
+        fusion = fusion.polished(rng)
+    assignments = {
+        group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
+    }
+    return Server(fusion.network, assignments, networks, fusion.objective)
+
+
+def _start(
+    server: Server, networks: Mapping[str, Network], names: list[str]
+) -> dict[str, list[IntArray]]:
+    """The last assignments; of a site that is new, units that nobody has."""
+    start: dict[str, list[IntArray]] = {}
+    for group, sites in server.assignments.items():
+        free = 1 + max(int(units.max()) for units in sites.values())
+        start[group] = []
+        for name in names:
+            width = networks[name].widths[group]
+            own = sites.get(name)
+            start[group].append(np.arange(free, free + width) if own is None else own)
+            free += 0 if own is not None else width
+    return start
+
+
+def seen(counts: list[IntArray]) -> IntArray:
+    """Class counts (sites, classes); of a class that none of these has seen, all count alike."""
+    table = np.array(counts)
+    table[:, table.sum(axis=0) == 0] = 1
+    return table
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name

@@ -1,0 +1,309 @@
+"""One group of units: the first pass, the sweeps, and when to stop (the paper's Algorithm 1)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gammaln
+
+from pfnm.errors import PFNMError, overflow_named
+from pfnm.matching.assign import FOUND, assign
+from pfnm.matching.checks import checked_atoms, checked_precisions, checked_start
+from pfnm.matching.posterior import Part, Posterior, PriorPart
+from pfnm.matching.prior import Prior
+from pfnm.matching.score import found_scores, join_scores, number_terms
+from pfnm.networks.network import Array, IntArray
+
+MAX_SWEEPS = 100  # far more than a matching takes to settle
+ROUNDING = 1e-9  # relative: objectives nearer than this are equal
+PATIENCE = 3  # sweeps without a better objective after which a matching counts as settled
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one pass over the sites did; the first pass is a sweep too."""
+
+    objective: float
+    width: int
+    new_units: int
+    reassigned: int
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """Which global unit each site's unit is, and what the global units are.
+
+    assignments: an int array for each site; popularity: (L,), the sites of each global unit.
+    """
+
+    assignments: tuple[IntArray, ...]
+    popularity: IntArray
+    objective: float
+    """The log posterior of these assignments, without normalising constants."""
+    trace: tuple[Sweep, ...]
+    settled: bool
+    _mean: Callable[[], Array] = field(repr=False)
+
+    @cached_property
+    def mean(self) -> Array:
+        """The global atoms, (L, D); worked out when it is asked for."""
+        return self._mean()
+
+    @property
+    def width(self) -> int:
+        """The number of global units."""
+        return self.popularity.size
+
+
+@overflow_named()
+def match(
+    atoms: Sequence[ArrayLike],
+    prior: Prior | None = None,
+    *,
+    precisions: Sequence[ArrayLike] | None = None,
+    prior_mean: ArrayLike | None = None,
+    start: Sequence[ArrayLike] | None = None,
+    sweeps: int | None = None,
+    width_limit: int | None = None,
+    rng: np.random.Generator | None = None,
+    on_step: Callable[[], None] | None = None,
+) -> Matching:
+    """Match the atoms of all sites: which of them are one thing, and how many things there are.
+
+    atoms: for each site an array (units, D) of vectors whose order means nothing, such as units of
+    a layer, topics or cluster centres. precisions: for each site 1 / variance, one number or (D,)
+    (default: 1 / prior.site_variance). prior_mean: a number or (D,) (default: prior.prior_mean).
+    start: assignments to start from instead of a first pass. sweeps: exactly so many (default:
+    until nothing changes, or nothing for the better). width_limit: at most so many global units.
+    on_step is called after every site's step.
+    """
+    prior = Prior() if prior is None else prior
+    rng = np.random.default_rng(0) if rng is None else rng
+    vectors = checked_atoms(atoms)
+    if width_limit is not None and width_limit < max(len(v) for v in vectors):
+        raise PFNMError(
+            f"a width limit of {width_limit} is below the widest site's "
+            f"{max(len(v) for v in vectors)} units; give at least that"
+        )
+    seen = checked_precisions(precisions, vectors, prior)
+    mean = np.full(vectors[0].shape[1], prior.prior_mean)
+    if prior_mean is not None:
+        try:
+            mean[:] = prior_mean
+        except ValueError:
+            raise PFNMError(
+                f"prior_mean has shape {np.shape(prior_mean)}, expected a number or ({mean.size},)"
+            ) from None
+    if sweeps is not None and sweeps < 0:
+        raise PFNMError(f"sweeps is {sweeps}, expected a whole number from 0")
+    columns = _uniform_columns(seen)
+    sites = [_parts(v, p, columns) for v, p in zip(vectors, seen, strict=True)]
+    priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
+    matcher = _Matcher(sites, priors, prior, width_limit, on_step)
+    if start is None:
+        first = matcher.first_pass()
+    else:
+        given = checked_start(start, [len(v) for v in vectors])
+        found = np.unique(np.concatenate(given)).size
+        if width_limit is not None and found > width_limit:
+            raise PFNMError(
+                f"the assignments to start from have {found} global units, more than the limit of "
+                f"{width_limit}; allow as many, or start without them"
+            )
+        first = matcher.resume(given)
+        sweeps = prior.choices.round_sweeps if sweeps is None else sweeps
+    orders = (rng.permutation(len(sites)) for _ in itertools.count())
+    assignments, objective, trace, settled = _run(matcher, first, orders, sweeps)
+    return Matching(
+        assignments,
+        np.bincount(np.concatenate(assignments)),
+        objective,
+        tuple(trace),
+        settled,
+        partial(_mean, vectors, seen, assignments, mean, 1 / prior.prior_variance),
+    )
+
+
+def _run(
+    matcher: _Matcher, first: Sweep, orders: Iterator[IntArray], sweeps: int | None
+) -> tuple[tuple[IntArray, ...], float, list[Sweep], bool]:
+    """Sweep until nothing changes, or exactly so often: assignments, objective, trace, settled.
+
+    A step is best for its own site, and by a logarithm perhaps not for the whole, so sites can undo
+    each other's steps for ever. Without a number of sweeps the best state by objective is kept, and
+    the sweeps end when it has not been bettered for a while.
+    """
+    trace = [first]
+    if sweeps is not None:
+        trace += [matcher.sweep(next(orders)) for _ in range(sweeps)]
+        return matcher.numbered(), trace[-1].objective, trace, trace[-1].reassigned == 0
+    best, kept = first.objective, matcher.numbered()
+    waited = 0
+    while len(trace) <= MAX_SWEEPS:
+        trace.append(matcher.sweep(next(orders)))
+        waited += 1
+        if trace[-1].objective > best + ROUNDING * abs(best):
+            best, kept, waited = trace[-1].objective, matcher.numbered(), 0
+        if trace[-1].reassigned == 0 or waited == PATIENCE:
+            return kept, best, trace, True
+    return kept, best, trace, False
+
+
+class _Matcher:
+    """The state of a matching: the posterior, and the slot of every unit of every site."""
+
+    def __init__(
+        self,
+        sites: Sequence[Sequence[Part]],
+        priors: Sequence[PriorPart],
+        prior: Prior,
+        width_limit: int | None,
+        on_step: Callable[[], None] | None,
+    ) -> None:
+        self.sites, self.prior, self.width_limit = sites, prior, width_limit
+        self.widths = [len(site[0].weighted) for site in sites]
+        self.found = [found_scores(site, priors) for site in sites]
+        self.number = number_terms(max(self.widths), prior, len(sites))
+        self.posterior = Posterior(priors, sites[0])
+        self.slots: list[IntArray | None] = [None] * len(sites)
+        self.changes = 0  # steps so far that changed an assignment
+        self.optimal_at = [-1] * len(sites)  # `changes` when the site was last solved
+        self.on_step = on_step
+
+    def first_pass(self) -> Sweep:
+        """Sites from widest to narrowest; the first founds the global layer."""
+        order = np.argsort([-width for width in self.widths], kind="stable")
+        first = order[0]
+        slots = self.posterior.found(self.widths[first])
+        self.posterior.absorb(self.sites[first], slots)
+        self.slots[first] = slots
+        rest = self.sweep(order[1:])
+        return Sweep(
+            rest.objective,
+            rest.width,
+            rest.new_units + self.widths[first],
+            rest.reassigned + self.widths[first],
+        )
+
+    def resume(self, assignments: Sequence[IntArray]) -> Sweep:
+        """Take up given assignments."""
+        slots = self.posterior.found(max(int(a.max()) for a in assignments) + 1)
+        for j, assignment in enumerate(assignments):
+            self.slots[j] = slots[assignment]
+            self.posterior.absorb(self.sites[j], slots[assignment])
+        return self._report(0, 0)
+
+    def sweep(self, order: IntArray) -> Sweep:
+        """Match every site of `order` again, given all the others."""
+        new_units = reassigned = 0
+        for j in order:
+            new, moved = self.step(int(j))
+            new_units += new
+            reassigned += moved
+            if self.on_step is not None:
+                self.on_step()
+        return self._report(new_units, reassigned)
+
+    def step(self, j: int) -> tuple[int, int]:
+        """Give site j its best assignment given the others: units newly founded, units moved."""
+        before, posterior = self.slots[j], self.posterior
+        if before is not None and self.optimal_at[j] == self.changes:
+            # Nobody else has moved since: the assignment is still optimal. Its own units count as
+            # founded anew, as they would had they been taken out and matched again.
+            posterior.renew(before[posterior.popularity[before] == 1])
+            return 0, 0
+        site = self.sites[j]
+        if before is not None:
+            posterior.release(site, before)
+        join = join_scores(site, posterior, self.prior, len(self.sites))
+        after = assign(join, self.found[j], self.number[: self._most_new(j)])
+        founders = after == FOUND
+        if before is None:
+            moved, new = np.ones_like(founders), founders
+        else:
+            alone = posterior.popularity[before] == 0
+            moved = (after != before) & ~founders | (founders & ~alone)
+            new = founders & ~alone
+        after[founders] = posterior.found(int(founders.sum()))
+        posterior.absorb(site, after)
+        self.slots[j] = after
+        self.changes += bool(moved.any())
+        self.optimal_at[j] = self.changes
+        return int(new.sum()), int(moved.sum())
+
+    def _most_new(self, j: int) -> int:
+        most = self.widths[j]
+        width = int(np.count_nonzero(self.posterior.popularity))
+        if self.prior.choices.width_cap is not None:
+            # A site wider than cap and layer together still needs a place for every unit.
+            most = min(most, max(self.prior.choices.width_cap - width, 1, most - width))
+        if self.width_limit is not None:
+            most = min(most, self.width_limit - width)
+        return most
+
+    def _report(self, new_units: int, reassigned: int) -> Sweep:
+        slots = self.posterior.occupied()
+        return Sweep(self._objective(slots), slots.size, new_units, reassigned)
+
+    def _objective(self, slots: IntArray) -> float:
+        """1/2 sum_i (|S_i|^2/P_i - |mu_0 p_0|^2/p_0) and the log prior of the assignments."""
+        posterior, sites = self.posterior, len(self.sites)
+        evidence = 0.0
+        for sums in posterior.parts:
+            nothing = sums.start @ sums.start / sums.prior.precision
+            evidence += float((sums.evidence(posterior.used)[slots] - nothing).sum()) / 2
+        m = posterior.popularity[slots]
+        buffet = gammaln(m) + gammaln(sites - m + 1) - gammaln(sites + 1) + np.log(self.prior.mass)
+        own = [int((posterior.popularity[s] == 1).sum()) for s in self.slots if s is not None]
+        return evidence + float(buffet.sum()) - float(gammaln(np.array(own) + 1).sum())
+
+    def numbered(self) -> tuple[IntArray, ...]:
+        """Assignments with global units numbered from 0 in the order of their founding."""
+        slots = self.posterior.occupied()
+        number = np.full(self.posterior.used, FOUND)
+        number[slots] = np.arange(slots.size)
+        return tuple(number[s] for s in self.slots if s is not None)
+
+
+def _mean(
+    vectors: Sequence[Array],
+    seen: Array,
+    assignments: Sequence[IntArray],
+    prior_mean: Array,
+    prior_precision: float,
+) -> Array:
+    """theta_i = (mu_0 p_0 + sum of members' v p) / (p_0 + sum of members' p): (L, D)."""
+    width = max(int(a.max()) for a in assignments) + 1
+    total = np.tile(prior_mean * prior_precision, (width, 1))
+    weight = np.full_like(total, prior_precision)
+    for v, p, assignment in zip(vectors, seen, assignments, strict=True):
+        total[assignment] += v * p
+        weight[assignment] += p
+    return total / weight
+
+
+def _uniform_columns(seen: Array) -> list[tuple[IntArray | slice, bool]]:
+    """The largest set of columns with one precision at every site, and the others.
+
+    seen: (J, D). The first set costs one matrix product a step, the others two.
+    """
+    if (seen == seen[:, :1]).all():
+        return [(slice(None), True)]
+    kinds, counts = np.unique(seen, axis=1, return_inverse=True, return_counts=True)[1:]
+    uniform = kinds == counts.argmax()
+    if uniform.sum() == 1:
+        return [(slice(None), False)]
+    return [(np.flatnonzero(uniform), True), (np.flatnonzero(~uniform), False)]
+
+
+def _parts(
+    vectors: Array, seen: Array, columns: Sequence[tuple[IntArray | slice, bool]]
+) -> list[Part]:
+    return [
+        Part(vectors[:, c] * seen[c], seen[c][:1] if uniform else seen[c]) for c, uniform in columns
+    ]

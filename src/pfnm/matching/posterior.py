@@ -1,0 +1,150 @@
+"""Gaussian sums: absorb a site, release it again, and the mean that follows.
+
+Global units live in slots that are reused; a slot nobody uses holds the prior. `born` remembers the
+order in which units were founded, which is the order they are numbered in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pfnm.networks.network import Array, IntArray
+
+GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a unit
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some columns of one site's atoms.
+
+    `weighted` is v p, (units, D); `precision` p is (1,) where one value holds for all the columns,
+    which makes their score one matrix product, or (D,), a value for each.
+    """
+
+    weighted: Array
+    precision: Array
+
+    @cached_property
+    def squares(self) -> Array:
+        """|v p|^2 of every unit: (units,)."""
+        result: Array = np.einsum("ld,ld->l", self.weighted, self.weighted)
+        return result
+
+
+@dataclass(frozen=True)
+class PriorPart:
+    """The prior of the same columns: mean (D,), and the precision of all."""
+
+    mean: Array
+    precision: float
+
+
+class PartSums:
+    """S_i = mu_0 p_0 + sum of members' v p and P_i = p_0 + sum of members' p, for one part.
+
+    `squares` holds |S_i|^2, brought up to date with the rows that change.
+    """
+
+    def __init__(self, prior: PriorPart, precision_columns: int) -> None:
+        self.prior = prior
+        self.start = prior.mean * prior.precision
+        self.sums = np.empty((0, prior.mean.size))
+        self.precisions = np.empty((0, precision_columns))
+        self.squares = np.empty(0)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether one precision holds for all columns."""
+        return self.precisions.shape[1] == 1
+
+    def grow(self, capacity: int) -> None:
+        """Make room for `capacity` slots; the new ones hold the prior."""
+        new = np.arange(len(self.sums), capacity)
+        self.sums = np.concatenate([self.sums, np.empty((new.size, self.sums.shape[1]))])
+        self.precisions = np.concatenate(
+            [self.precisions, np.empty((new.size, self.precisions.shape[1]))]
+        )
+        self.squares = np.concatenate([self.squares, np.empty(new.size)])
+        self.reset(new)
+
+    def reset(self, slots: IntArray) -> None:
+        """Put the slots back to the prior, exactly."""
+        self.sums[slots] = self.start
+        self.precisions[slots] = self.prior.precision
+        self.squares[slots] = self.start @ self.start
+
+    def add(self, slots: IntArray, part: Part, sign: int) -> None:
+        """Absorb (sign 1) or release (sign -1) a site's vectors at distinct slots."""
+        rows = self.sums[slots]
+        if sign > 0:
+            rows += part.weighted
+        else:
+            rows -= part.weighted
+        self.sums[slots] = rows
+        self.precisions[slots] += sign * part.precision
+        self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
+
+    def evidence(self, used: int) -> Array:
+        """|S_i|^2 / P_i of the first `used` slots."""
+        if self.uniform:
+            return self.squares[:used] / self.precisions[:used, 0]
+        result: Array = (self.sums[:used] ** 2 / self.precisions[:used]).sum(axis=1)
+        return result
+
+
+class Posterior:
+    """The sums of all parts, with the popularity and the age of every global unit."""
+
+    def __init__(self, priors: Sequence[PriorPart], site: Sequence[Part]) -> None:
+        self.parts = [
+            PartSums(prior, part.precision.size) for prior, part in zip(priors, site, strict=True)
+        ]
+        self.popularity: IntArray = np.zeros(0, dtype=np.intp)
+        self.born: IntArray = np.zeros(0, dtype=np.intp)
+        self.used = 0  # slots from here on have never been used
+        self._births = 0
+
+    def found(self, count: int) -> IntArray:
+        """Slots for `count` new units, the youngest of all, in order."""
+        free = np.flatnonzero(self.popularity[: self.used] == 0)[:count]
+        fresh = np.arange(self.used, self.used + count - free.size)
+        slots = np.concatenate([free, fresh])
+        self.used += fresh.size
+        if self.used > self.popularity.size:
+            capacity = max(self.used, GROWTH * self.popularity.size)
+            more = capacity - self.popularity.size
+            self.popularity = np.pad(self.popularity, (0, more))
+            self.born = np.pad(self.born, (0, more))
+            for sums in self.parts:
+                sums.grow(capacity)
+        self.renew(slots)
+        return slots
+
+    def renew(self, slots: IntArray) -> None:
+        """Count these units as founded just now, in order."""
+        self.born[slots] = self._births + np.arange(slots.size)
+        self._births += slots.size
+
+    def absorb(self, site: Sequence[Part], slots: IntArray) -> None:
+        """Add a site whose unit l is the global unit in slots[l]."""
+        for sums, part in zip(self.parts, site, strict=True):
+            sums.add(slots, part, 1)
+        self.popularity[slots] += 1
+
+    def release(self, site: Sequence[Part], slots: IntArray) -> None:
+        """Take a site out again; units left without a member are forgotten."""
+        for sums, part in zip(self.parts, site, strict=True):
+            sums.add(slots, part, -1)
+        self.popularity[slots] -= 1
+        empty = slots[self.popularity[slots] == 0]
+        for sums in self.parts:
+            sums.reset(empty)
+
+    def occupied(self) -> IntArray:
+        """The slots in use, oldest unit first: global unit i is the i-th of them."""
+        slots = np.flatnonzero(self.popularity[: self.used])
+        return slots[np.argsort(self.born[slots])]

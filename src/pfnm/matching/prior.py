@@ -1,0 +1,171 @@
+"""The prior, and the rules by which the paper and the authors' published code differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pfnm.errors import PFNMError
+from pfnm.networks.network import Array, Network
+
+SMALLEST, LARGEST = 1e-100, 1e100  # of a variance or mass: its square and inverse stay in range
+SPREAD = 3.0  # site variance by the weights' variance: 1 to 10 do about as well (docs/deep.md)
+PRIOR_TO_SITE = 10.0  # prior variance by site variance
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The choices in which the authors' published code differs from their paper, by name."""
+
+    name: str
+    class_share: bool
+    """With class counts, a site's precision on what leads into a class is its share of it."""
+    popularity_factor: float
+    """What multiplies log(m / (J - m)) in the score of joining a unit that m sites use."""
+    popularity_cap: int | None
+    """m counts as at most this in that term."""
+    width_cap: int | None
+    """A site founds at most max(width_cap - L, 1) new units when the global layer has L."""
+    bias_prior_mean: float | None
+    """Prior mean of biases, the output layer's included; None: that of the weights."""
+    round_sweeps: int | None
+    """Sweeps of each matching in a federation with rounds; None: until settled."""
+    listed_order: bool
+    """Top-down matching takes units as the sites list them, by which ties fall; else by norm."""
+
+
+PAPER = Rules(
+    name="paper",
+    class_share=False,
+    popularity_factor=2.0,
+    popularity_cap=None,
+    width_cap=None,
+    bias_prior_mean=None,
+    round_sweeps=None,
+    listed_order=False,
+)
+PUBLISHED = Rules(
+    name="published",
+    class_share=True,
+    popularity_factor=1.0,
+    popularity_cap=10,
+    width_cap=700,
+    bias_prior_mean=0.1,
+    round_sweeps=3,
+    listed_order=True,
+)
+RECOMMENDED = Rules(
+    name="recommended",
+    class_share=True,
+    popularity_factor=2.0,
+    popularity_cap=None,
+    width_cap=None,
+    bias_prior_mean=None,
+    round_sweeps=None,
+    listed_order=False,
+)
+RULES: Mapping[str, Rules] = {rules.name: rules for rules in (PAPER, PUBLISHED, RECOMMENDED)}
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed of global units before any site is seen.
+
+    A global atom is N(prior_mean, prior_variance) in every dimension; a site's atom is the global
+    one plus N(0, site_variance), one variance for all sites or one for each; `mass` says how
+    readily new global units appear. `rules` is "paper" (the paper's own), "published" (the
+    authors' code) or "recommended" (the paper's scores with the published class-share precision).
+    With `scales`, both variances are in units of a group's scale, as `Prior.fit` sets them.
+    """
+
+    prior_variance: float = 10.0
+    site_variance: float | tuple[float, ...] = 1.0
+    mass: float = 1.0
+    prior_mean: float = 0.0
+    rules: str = "recommended"
+    scales: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("prior_variance", "site_variance", "mass"):
+            try:
+                values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
+            except (TypeError, ValueError):
+                values = np.array([np.nan])
+            if not ((values >= SMALLEST) & (values <= LARGEST)).all():
+                raise PFNMError(f"{name} is {getattr(self, name)}, expected a positive number")
+        if not abs(self.prior_mean) <= LARGEST:
+            raise PFNMError(f"prior_mean is {self.prior_mean}, expected a finite number")
+        if self.rules not in RULES:
+            raise PFNMError(f"unknown rules {self.rules!r}; choose one of {', '.join(RULES)}")
+
+    @classmethod
+    def fit(
+        cls,
+        networks: Sequence[Network],
+        *,
+        spread: float = SPREAD,
+        mass: float = 1.0,
+        rules: str = "recommended",
+    ) -> Prior:
+        """Variances from the weights alone, group by group.
+
+        The scale of a group is the mean variance, over sites, of the weights that lead to and from
+        it; site_variance is `spread` of it. Weights that are all larger by one factor thus get a
+        prior under which the same units match.
+        """
+        scales = {}
+        for group in networks[0].graph.groups:
+            variances = [_weight_variance(network, group) for network in networks]
+            # In single precision: the order in which a network lists its units must not show.
+            scales[group] = max(float(np.float32(np.mean(variances))), SMALLEST)
+        return cls(
+            prior_variance=PRIOR_TO_SITE * spread,
+            site_variance=spread,
+            mass=mass,
+            rules=rules,
+            scales=scales,
+        )
+
+    @property
+    def choices(self) -> Rules:
+        """The rules themselves."""
+        return RULES[self.rules]
+
+    @property
+    def bias_mean(self) -> float:
+        """The prior mean of a bias."""
+        rule = self.choices.bias_prior_mean
+        return self.prior_mean if rule is None else rule
+
+    def for_group(self, group: str) -> Prior:
+        """The prior of one group, its variances no longer relative."""
+        if group not in self.scales:
+            return self
+        scale = self.scales[group]
+        site = tuple(np.atleast_1d(self.site_variance) * scale)
+        return replace(
+            self,
+            prior_variance=self.prior_variance * scale,
+            site_variance=site[0] if len(site) == 1 else site,
+            scales={},
+        )
+
+    def site_variances(self, sites: int) -> Array:
+        """sigma_j^2 of every site: (J,)."""
+        variances = np.asarray(self.site_variance, dtype=float)
+        if variances.size not in (1, sites):
+            raise PFNMError(
+                f"site_variance has {variances.size} values for {sites} sites; give one for all "
+                "or one for each"
+            )
+        return np.broadcast_to(variances, (sites,))
+
+
+def _weight_variance(network: Network, group: str) -> float:
+    """The mean variance of the weights (not the biases) at a group, each weight counting once."""
+    tensors = [network.tensors[name] for name in network.graph.tensors_of(group)]
+    weights = [tensor for tensor in tensors if tensor.ndim > 1] or tensors
+    sizes = [tensor.size for tensor in weights]
+    return float(np.average([tensor.var(dtype=float) for tensor in weights], weights=sizes))

@@ -1,0 +1,84 @@
+"""The score matrix: what a site's unit gains by joining a global unit, or by founding a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pfnm.matching.posterior import Part, PartSums, Posterior, PriorPart
+from pfnm.matching.prior import Prior
+from pfnm.networks.network import Array, IntArray
+
+
+def join_scores(site: Sequence[Part], posterior: Posterior, prior: Prior, sites: int) -> Array:
+    """The score of unit l joining the global unit in slot i, the site itself taken out: (l, i).
+
+    |v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i + 2 log(m_i / (J - m_i)), summed over dimensions;
+    the rules may change the last term. Slots nobody uses score minus infinity.
+    """
+    used = posterior.used
+    first, *others = zip(site, posterior.parts, strict=True)
+    scores = _evidence_gain(*first, used)
+    for part, sums in others:
+        scores += _evidence_gain(part, sums, used)
+    scores += popularity_term(posterior.popularity[:used], prior, sites)
+    return scores
+
+
+def _evidence_gain(part: Part, sums: PartSums, used: int) -> Array:
+    """|v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i over the columns of one part: (l, i).
+
+    The square is multiplied out, so that the work over columns is one matrix product where one
+    precision holds for all of them, and two where it does not.
+    """
+    seen, total = part.precision, sums.sums[:used]
+    inverse = 1 / (seen + sums.precisions[:used])
+    constant = -sums.evidence(used)
+    if sums.uniform:
+        gain = part.weighted @ total.T
+        gain *= 2
+        gain += part.squares[:, None]
+        gain += sums.squares[:used]
+        gain *= inverse[:, 0]
+        gain += constant
+        return gain
+    constant += (total**2 * inverse).sum(axis=1)
+    gain = part.weighted**2 @ inverse.T
+    gain += 2 * part.weighted @ (total * inverse).T
+    gain += constant
+    return gain
+
+
+def popularity_term(popularity: IntArray, prior: Prior, sites: int) -> Array:
+    """log(m / (J - m)) with the factor and the cap of the rules: the prior's taste for joining.
+
+    Minus infinity where m is zero.
+    """
+    rules = prior.choices
+    used = (
+        popularity if rules.popularity_cap is None else np.minimum(popularity, rules.popularity_cap)
+    )
+    with np.errstate(divide="ignore"):
+        result: Array = rules.popularity_factor * np.log(used / (sites - used))
+    return result
+
+
+def found_scores(site: Sequence[Part], priors: Sequence[PriorPart]) -> Array:
+    """The score of each unit founding a global unit, without the term for their number: (l,).
+
+    |v_l p + mu_0 p_0|^2 / (p + p_0) - |mu_0 p_0|^2 / p_0, summed over dimensions.
+    """
+    scores = np.zeros(len(site[0].weighted))
+    for part, prior in zip(site, priors, strict=True):
+        start = prior.mean * prior.precision
+        together = part.weighted + start
+        scores += (together**2 / (part.precision + prior.precision)).sum(axis=1)
+        scores -= start @ start / prior.precision
+    return scores
+
+
+def number_terms(count: int, prior: Prior, sites: int) -> Array:
+    """-2 log(k / (gamma_0 / J)) for the k-th new global unit of a site, k = 1..count."""
+    result: Array = -2 * np.log(np.arange(1, count + 1) * sites / prior.mass)
+    return result

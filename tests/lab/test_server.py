@@ -1,0 +1,67 @@
+"""PFNM with rounds: what the server keeps of whom."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import random_network
+
+from pfnm.lab.server import Server, combine
+from pfnm.networks.network import Network
+
+
+def networks(*names: str) -> dict[str, Network]:
+    return {name: random_network(ord(name), (6, 5, 3), name=name) for name in names}
+
+
+def combined(server: Server, sent: dict[str, Network], method: str = "topdown") -> Server:
+    return combine(server, sent, counts=None, method=method, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("method", ["topdown", "joint"])
+def test_a_missing_site_loses_nothing_and_comes_back_to_its_own_units(method: str) -> None:
+    sites = networks("a", "b", "c")
+    first = combined(Server(), sites, method)
+    server = first
+    for _ in range(3):
+        server = combined(server, {name: sites[name] for name in ("a", "b")}, method)
+        assert list(server.sent) == ["a", "b", "c"]
+    for name in sites:
+        for key, tensor in first.part(name).tensors.items():
+            np.testing.assert_allclose(server.part(name).tensors[key], tensor, rtol=1e-9)
+
+
+def test_a_site_that_joins_late_founds_units_and_the_others_keep_theirs() -> None:
+    """Its weights are far from all others', so that nothing of it matches."""
+    first = combined(Server(), networks("a", "b"))
+    (late,) = networks("c").values()
+    far = replace(late, tensors={name: 50 + tensor for name, tensor in late.tensors.items()})
+    second = combined(first, {"c": far})
+    assert list(second.sent) == ["a", "b", "c"]
+    assert first.network is not None
+    assert second.network is not None
+    assert second.network.widths["hidden1"] == first.network.widths["hidden1"] + 5
+    for name in ("a", "b"):
+        for key in ("layers.0.weight", "layers.0.bias"):
+            before, after = first.part(name).tensors[key], second.part(name).tensors[key]
+            np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_one_site_waits_for_a_second() -> None:
+    alone = combined(Server(), networks("a"))
+    assert alone.network is None
+    assert combined(alone, networks("b")).network is not None
+
+
+def test_a_class_nobody_in_the_round_has_seen_counts_alike() -> None:
+    sent = networks("a", "b")
+
+    def biases(last: tuple[int, int]) -> np.ndarray:
+        counts = {"a": np.array([3, 0, last[0]]), "b": np.array([1, 5, last[1]])}
+        rng = np.random.default_rng(0)
+        server = combine(Server(), sent, counts=counts, method="topdown", rng=rng)
+        assert server.network is not None
+        return server.network.tensors["layers.1.bias"]
+
+    np.testing.assert_array_equal(biases((0, 0)), biases((7, 7)))
+    assert biases((0, 0))[2] != biases((1, 7))[2]
