@@ -14,6 +14,7 @@ from conftest import Run, random_network
 
 import pfnm
 from pfnm.cli.console import COMMANDING, escaped
+from pfnm.networks.perceptron import perceptron
 
 HOSTILE = "\x1b[31m\x9b2J\x07\u202e\u2028[b]\nend"  # colours, clears, rings, turns, breaks
 ROOT = Path(__file__).parents[1]
@@ -32,10 +33,16 @@ def test_nothing_out_of_a_file_is_printed_raw(run: Run, tmp_path: Path) -> None:
         first, second = (f"{HOSTILE}{n}" for n in (1, 2))
         tensors = dict(zip((first, "1", second, "2"), network.tensors.values(), strict=True))
         axes = dict(zip(tensors, network.graph.axes.values(), strict=True))
+        names = ((first, "1"), (second, "2"))
+        maps = tuple(
+            replace(at, weight=weight, bias=bias)
+            for at, (weight, bias) in zip(network.program.maps, names, strict=True)
+        )
         network = replace(
             network,
             tensors=tensors,
             graph=pfnm.UnitGraph(axes, network.graph.groups),
+            program=replace(perceptron(network), maps=maps),
             labels=tuple(labels),
             features=tuple(f"{HOSTILE}{k}" for k in range(4)),
             metadata={"sites": [{"name": HOSTILE}]},

@@ -11,7 +11,8 @@ from pfnm.fusing.sites import Sites
 from pfnm.fusion import Check, Fusion
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Axis, Network, UnitGraph
+from pfnm.networks.graph import Axis, UnitGraph
+from pfnm.networks.network import Network
 
 __version__ = version("pfnm")
 

@@ -24,8 +24,9 @@ from pfnm.fusing.sites import Sites, comparable
 from pfnm.fusing.topdown import fuse_topdown
 from pfnm.fusion import Check, Fusion, checked
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import OUTPUT, Label
-from pfnm.networks.perceptron import HEADS
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Label
+from pfnm.networks.outputs import HEADS
 from pfnm.verdicts import open_head, tell
 
 METHODS = ("joint", "topdown")
@@ -45,6 +46,8 @@ def fuse(
     inputs: Inputs | str | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
+    example_inputs: Any = None,
+    output: int | str | None = None,
     method: str = "joint",
     budget: Budget | Literal["default"] = "default",
     max_params: int | None = None,
@@ -62,8 +65,9 @@ def fuse(
     Parameters
     ----------
     networks
-        Files, scikit-learn MLPs or pipelines, state dicts or `Network`s, at least two; or `Sites`
-        that were made of such (`pfnm.as_sites`), which then hold what the next eight tell.
+        Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
+        two; or `Sites` that were made of such (`pfnm.as_sites`), which then hold what the next ten
+        tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -77,6 +81,9 @@ def fuse(
         text such as "pictures:3x32x32". By default the kind the sites agree most on.
     input_range, input_like
         Between which values inputs lie (default 0 to 1), or a few real ones to imitate.
+    example_inputs, output
+        For PyTorch modules: a batch as they take it (a tensor, a tuple of positional inputs, or a
+        dict of keyword inputs), and which of several outputs counts (by number or key).
     method
         "joint" (all layers together), or "topdown" (the paper's).
     budget, max_params
@@ -100,6 +107,7 @@ def fuse(
     {'hidden1': 5}
     """
     told = (class_counts, site_weights, labels, activation, head, inputs, input_range, input_like)
+    told = (*told, example_inputs, output)
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,
@@ -111,6 +119,8 @@ def fuse(
             inputs=inputs,
             input_range=input_range,
             input_like=input_like,
+            example_inputs=example_inputs,
+            output=output,
         )
     elif any(value is not None for value in told):
         raise PFNMError("the sites hold all that is told of them; tell it to as_sites")

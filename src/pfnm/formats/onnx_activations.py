@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.special import erf, expit
 
+from pfnm.networks.activations import ACTIVATIONS
 from pfnm.networks.network import Array, Tensor
-from pfnm.networks.perceptron import ACTIVATIONS
 
 PROBES: Array = np.linspace(-4, 4, 33)  # where every activation we know differs from the others
 PROBE_TOLERANCE = 1e-6  # float32 constants (a slope of 0.01); the two kinds of GELU differ by more
@@ -47,7 +47,7 @@ def gelu(x: Array, approximate: bytes) -> Tensor:
     if approximate == b"tanh":
         inner = np.sqrt(2 / np.pi) * (x + GELU_CUBIC * x**3)
         return np.asarray(x * (1 + np.tanh(inner)) / 2)
-    return ACTIVATIONS["gelu"](x)
+    return np.asarray(ACTIVATIONS["gelu"](x))
 
 
 def apply(operator: str, attributes: Mapping[str, Any], arguments: list[Any]) -> Array:

@@ -19,8 +19,8 @@ from pfnm.formats.onnx_external import external_bytes, external_tensors
 from pfnm.formats.onnx_inputs import Columns, input_columns, prepared
 from pfnm.formats.onnx_shapes import counted, keeps_rows, rows_of
 from pfnm.frameworks.sklearn import two_classes
+from pfnm.networks.activations import ACTIVATIONS
 from pfnm.networks.network import Array, Label, Tensor
-from pfnm.networks.perceptron import ACTIVATIONS
 
 PASSING = {"Flatten", "Reshape", "Cast", "Identity", "Dropout"}
 LINEAR = {"Gemm", "MatMul"}

@@ -13,8 +13,9 @@ from numpy.typing import DTypeLike
 
 from pfnm.errors import PFNMError
 from pfnm.formats.content import notes_of
-from pfnm.networks.network import INPUT, Network
-from pfnm.networks.perceptron import OUTPUTS, Layer, forward, layers
+from pfnm.networks.network import Network
+from pfnm.networks.outputs import OUTPUTS
+from pfnm.networks.perceptron import Layer, layers, perceptron
 
 OPSET = 17  # old enough for the runtimes in use; Gelu came later and is written out
 IR_VERSION = 8  # the file version of that opset
@@ -68,7 +69,9 @@ def write(network: Network) -> bytes:
     nodes, value = [], first
     for depth, layer in enumerate(stack):
         if depth > 0:
-            added, value = activation_nodes(network.activation, value, kind, names, constant_names)
+            added, value = activation_nodes(
+                perceptron(network).activation, value, kind, names, constant_names
+            )
             nodes += added
         result = names.fresh(f"pfnm.layer{depth + 1}")
         nodes.append(gemm(layer, value, result))
@@ -128,11 +131,11 @@ def check_values(network: Network, data: bytes, dtype: np.dtype[Any]) -> None:
     options.log_severity_level = ONLY_FATAL
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     scaling = network.scaling
-    rows = np.random.default_rng(0).normal(size=(CHECKED_ROWS, network.sizes[INPUT]))
+    rows = np.random.default_rng(0).normal(size=(CHECKED_ROWS, network.numbers))
     rows = rows if scaling is None else scaling.centre + rows * scaling.scale
     with np.errstate(all="ignore"):
         exact, rounded = (
-            OUTPUTS[network.output](forward(as_type(network, kind), rows.astype(kind)))
+            OUTPUTS[network.output](as_type(network, kind).run(rows.astype(kind)))
             for kind in (np.float64, np.float32)
         )
         (found,) = session.run(None, {session.get_inputs()[0].name: rows.astype(dtype)})
