@@ -96,6 +96,7 @@ VECTORS: dict[str, Build] = {
     "mlp_batchnorm": lambda w: vision.perceptron(w, nn.ReLU, nn.BatchNorm1d),
     "mlp_layernorm": lambda w: vision.perceptron(w, nn.GELU, nn.LayerNorm),
     "gated": sequences.Gated,
+    "generator": vision.generator,
 }
 IMAGES: dict[str, Build] = {
     "lenet": vision.lenet,
@@ -114,10 +115,10 @@ IMAGES: dict[str, Build] = {
     "convnext": vision.convnext,
     "autoencoder": vision.autoencoder,
     "weight_norm": vision.weight_normed,
-    "mixer": vision.Mixer,
-    "vit": lambda w: vision.ViT(w, LayerAttention),
-    "vit_fused": lambda w: vision.ViT(w, FusedAttention),
-    "vit_numbered": lambda w: vision.ViT(w, NumberedAttention),
+    "mixer": sequences.Mixer,
+    "vit": lambda w: sequences.ViT(w, LayerAttention),
+    "vit_fused": lambda w: sequences.ViT(w, FusedAttention),
+    "vit_numbered": lambda w: sequences.ViT(w, NumberedAttention),
 }
 TOKENS: dict[str, Build] = {
     "encoder": sequences.Encoder,
@@ -143,7 +144,7 @@ RIGID = {
     *("mlp_layernorm", "resnet_groupnorm", "convnext", "mixer", "encoder", "decoder", "llama"),
     *("vit", "vit_fused", "vit_numbered"),
 }
-NUMBERED = {"lenet_numbered", "vit_numbered"}
+NUMBERED = {"lenet_numbered", "vit_numbered", "generator"}
 
 BUILDS: dict[str, tuple[Build, Callable[[int], Inputs]]] = {
     **{name: (build, normal(VECTOR)) for name, build in VECTORS.items()},

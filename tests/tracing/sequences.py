@@ -1,21 +1,84 @@
-"""Small networks for tokens and series, and networks with several inputs."""
+"""Small networks for tokens, patches and series, and networks with several inputs."""
+
+from collections.abc import Callable
 
 import torch
-from parts import CausalAttention, Residual, RotaryAttention, SwiGLU
+from parts import HEAD, CausalAttention, Residual, RotaryAttention, SwiGLU, Transposed
 from torch import Tensor, nn
-from vision import CHANNELS, CLASSES, FEATURES
+from vision import CHANNELS, CLASSES, FEATURES, SIDE
 
 VOCABULARY, LENGTH = 20, 10
+PATCH = 4
+PATCHES = (SIDE // PATCH) ** 2
+
+Attention = Callable[[int], nn.Module]
+
+
+def patches(width: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(CHANNELS, width, PATCH, PATCH), nn.Flatten(2))
+
+
+class Mixer(nn.Module):
+    """Patches mixed across places, then across channels; the mean of all places."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.patches = patches(width)
+        self.blocks = nn.Sequential(self.block(width), self.block(width))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, CLASSES)
+
+    @staticmethod
+    def block(width: int) -> nn.Module:
+        hidden = width + 4
+        across = (nn.Linear(PATCHES, hidden), nn.GELU(), nn.Linear(hidden, PATCHES))
+        within = (nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        return nn.Sequential(
+            Residual(nn.Sequential(nn.LayerNorm(width), Transposed(nn.Sequential(*across)))),
+            Residual(nn.Sequential(nn.LayerNorm(width), *within)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(self.patches(x).transpose(1, 2))
+        out: Tensor = self.head(self.norm(x).mean(1))
+        return out
+
+
+class ViT(nn.Module):
+    """Patches, a token for the class, positions, two blocks."""
+
+    def __init__(self, width: int, attention: Attention) -> None:
+        super().__init__()
+        self.patches = patches(width)
+        self.token = nn.Parameter(torch.randn(1, 1, width))
+        self.positions = nn.Parameter(torch.randn(1, PATCHES + 1, width))
+        self.blocks = nn.Sequential(self.block(width, attention), self.block(width, attention))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, CLASSES)
+
+    @staticmethod
+    def block(width: int, attention: Attention) -> nn.Module:
+        layers = (nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        return nn.Sequential(
+            Residual(nn.Sequential(nn.LayerNorm(width), attention(width))),
+            Residual(nn.Sequential(nn.LayerNorm(width), *layers)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.positions
+        out: Tensor = self.head(self.norm(self.blocks(x))[:, 0])
+        return out
 
 
 class Encoder(nn.Module):
     """nn.TransformerEncoder over embedded tokens; the mean of all places."""
 
-    def __init__(self, width: int, heads: int = 2) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, width)
         self.positions = nn.Parameter(torch.randn(LENGTH, width))
-        layer = nn.TransformerEncoderLayer(width, heads, 2 * width, batch_first=True)
+        layer = nn.TransformerEncoderLayer(width, width // HEAD, 2 * width, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(width), False)
         self.head = nn.Linear(width, CLASSES)
 

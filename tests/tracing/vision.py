@@ -1,4 +1,4 @@
-"""Small networks for vectors and images: perceptrons, convolutional networks, mixers, ViTs."""
+"""Small networks for vectors and images: perceptrons and convolutional networks."""
 
 from collections.abc import Callable
 
@@ -7,18 +7,14 @@ from parts import (
     Concatenated,
     Residual,
     SqueezeExcite,
-    Transposed,
 )
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 FEATURES, CHANNELS, CLASSES = 6, 3, 5
 SIDE = 12  # of an image
-PATCH = 4
-PATCHES = (SIDE // PATCH) ** 2
 
 Layer = Callable[[int], nn.Module]
-Attention = Callable[[int], nn.Module]
 
 
 def perceptron(width: int, activation: Callable[[], nn.Module], norm: Layer | None) -> nn.Module:
@@ -304,58 +300,15 @@ def autoencoder(width: int) -> nn.Module:
     )
 
 
-def patches(width: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(CHANNELS, width, PATCH, PATCH), nn.Flatten(2))
-
-
-class Mixer(nn.Module):
-    """Patches mixed across places, then across channels; the mean of all places."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.patches = patches(width)
-        self.blocks = nn.Sequential(self.block(width), self.block(width))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, CLASSES)
-
-    @staticmethod
-    def block(width: int) -> nn.Module:
-        hidden = width + 4
-        across = (nn.Linear(PATCHES, hidden), nn.GELU(), nn.Linear(hidden, PATCHES))
-        within = (nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-        return nn.Sequential(
-            Residual(nn.Sequential(nn.LayerNorm(width), Transposed(nn.Sequential(*across)))),
-            Residual(nn.Sequential(nn.LayerNorm(width), *within)),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.blocks(self.patches(x).transpose(1, 2))
-        out: Tensor = self.head(self.norm(x).mean(1))
-        return out
-
-
-class ViT(nn.Module):
-    """Patches, a token for the class, positions, two blocks."""
-
-    def __init__(self, width: int, attention: Attention) -> None:
-        super().__init__()
-        self.patches = patches(width)
-        self.token = nn.Parameter(torch.randn(1, 1, width))
-        self.positions = nn.Parameter(torch.randn(1, PATCHES + 1, width))
-        self.blocks = nn.Sequential(self.block(width, attention), self.block(width, attention))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, CLASSES)
-
-    @staticmethod
-    def block(width: int, attention: Attention) -> nn.Module:
-        layers = (nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-        return nn.Sequential(
-            Residual(nn.Sequential(nn.LayerNorm(width), attention(width))),
-            Residual(nn.Sequential(nn.LayerNorm(width), *layers)),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.patches(x).transpose(1, 2)
-        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.positions
-        out: Tensor = self.head(self.norm(self.blocks(x))[:, 0])
-        return out
+def generator(width: int) -> nn.Module:
+    """An image from features, by way of channels whose number stands in `Unflatten`."""
+    return nn.Sequential(
+        nn.Linear(FEATURES, 2 * width * 4),
+        nn.Unflatten(1, (2 * width, 2, 2)),
+        nn.BatchNorm2d(2 * width),
+        nn.ReLU(),
+        nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(width, CHANNELS, 3),
+        nn.Tanh(),
+    )
