@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from vision import CHANNELS, CLASSES, FEATURES
 
 SIDE = 8  # of an image: pooled twice at most
-GROUPS = 4
+GROUPS = 2  # fewer than channels, or nobody could tell groups from channels
 LONGEST = 4  # blocks
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
