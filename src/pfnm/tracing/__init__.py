@@ -1,0 +1,1 @@
+"""PyTorch modules nobody described to us: which of their axes are permuted together, and a proof."""
