@@ -13,7 +13,7 @@ LEVELS = [
     {"networks"},
     {"matching"},
     {"fusing"},
-    {"formats", "frameworks", "threads"},
+    {"formats", "frameworks", "threads", "tracing"},
     {"conversion"},
     {"evaluate", "measures"},
     {"teaching"},

@@ -1,1 +1,1 @@
-"""PyTorch modules nobody described to us: which of their axes are permuted together, and a proof."""
+"""Networks written as PyTorch modules: traced, proved, run at any width, resized."""

@@ -59,7 +59,7 @@ def walk(
 ) -> Walk:
     """The dimensions of everything in a graph."""
     found = Walk(Joiner())
-    written = _written(exported.graph.graph)
+    written = written_to(exported.graph.graph, besides="fill")
     for name, tensor in tensors.items():
         found.tensors[name] = tuple(
             found.joiner.leaf(size) if size != 1 else ONE for size in tensor.shape
@@ -251,13 +251,13 @@ def _module(node: fx.Node) -> str:
     return str(paths[-1]) if paths else ""
 
 
-def _written(graph: fx.Graph) -> set[fx.Node]:
-    """Nodes whose memory an operation in place writes to."""
+def written_to(graph: fx.Graph, besides: str = " ") -> set[fx.Node]:
+    """Nodes whose memory an operation in place writes to; `besides` names harmless ones."""
     root: dict[fx.Node, fx.Node] = {}
     written: set[fx.Node] = set()
     for node in graph.nodes:
         root[node] = root.get(_aliased(node) or node, node)
-        if isinstance(node.target, torch._ops.OpOverload) and "fill" not in str(node.target):
+        if isinstance(node.target, torch._ops.OpOverload) and besides not in str(node.target):
             for argument, own in zip(node.target._schema.arguments, node.args, strict=False):
                 if argument.alias_info and argument.alias_info.is_write:
                     written.update(root[n] for n in [own] if isinstance(n, fx.Node))
