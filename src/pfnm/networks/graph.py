@@ -145,6 +145,8 @@ class UnitGraph:
     """Sizes of spaces that are the same in every network: those of inner groups, and others."""
     rigid: Mapping[str, str] = field(default_factory=dict)
     """Groups that can be permuted but not widened, and why."""
+    alike: tuple[tuple[str, ...], ...] = ()
+    """Sets of groups that must have the same number of units (layers of one LSTM), in any order."""
     roles: Mapping[str, Role] = field(default_factory=dict)
     """What each tensor is; one that is not listed is a bias if it has one axis, else a weight."""
 
