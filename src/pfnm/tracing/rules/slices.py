@@ -24,7 +24,7 @@ def piece(
     number = 1 if start else 0
     kept = [own for own in sizes if own]
     dims = call.joiner.take(x.dims, axis, kept, number)
-    before = call.joiner.cut(x.dims[axis], kept)[:number] if not is_pinned(x.dims[axis]) else []
+    before = call.joiner.cut(x.dims[axis], kept)[:number]
     return dims, before, dims[axis]
 
 
