@@ -1,1 +1,1 @@
-"""Networks written as PyTorch modules."""
+"""Networks written as PyTorch modules: traced, proved, run at any width, resized."""

@@ -1,0 +1,267 @@
+"""From leaves to unit groups: which are free, what they are called, and the unit graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pfnm.networks.graph import INPUT, OUTPUT, Axis, Part, Role, UnitGraph
+from pfnm.tracing.axes import Dim, Pin, leaves
+from pfnm.tracing.export import Exported
+from pfnm.tracing.layout import Layout, pieces, settle, sizes_in_example
+from pfnm.tracing.rules.call import Value
+from pfnm.tracing.walk import Walk
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """An axis of a tensor, or a part of it, whose positions stay where they are."""
+
+    tensor: str
+    axis: int
+    size: int
+    kind: str
+    reason: str
+    operation: str
+    module: str
+    in_the_way: bool
+    """Whether it is a hidden axis that could be matched if there were a rule."""
+
+    def __str__(self) -> str:
+        where = f" ({self.operation} in {self.module or 'the module'})" if self.operation else ""
+        return f"{self.tensor} axis {self.axis}, {self.size}: {self.reason}{where}"
+
+
+def pin_outputs(found: Walk, exported: Exported, output: int) -> None:
+    """The order of outputs means something; so does that of other outputs that nothing reads."""
+    read = {
+        id(leaf) for dims in found.tensors.values() for d in dims if d.read for leaf in leaves(d)
+    }
+    for number, node in enumerate(exported.user_outputs):
+        value = found.values.get(node) if hasattr(node, "op") else None
+        if not isinstance(value, Value):
+            continue
+        pin = Pin("output", "an axis of the output")
+        for leaf in (own for dim in value.dims for own in leaves(dim)):
+            if number == output or id(leaf) not in read:
+                leaf.pin = leaf.pin or pin
+
+
+def pin_unused(found: Walk) -> None:
+    """Tensors that no operation uses stay as they are."""
+    for name, dims in found.tensors.items():
+        if name not in found.used:
+            for leaf in (own for dim in dims for own in leaves(dim)):
+                leaf.pin = leaf.pin or Pin("unused", "no operation uses the tensor")
+
+
+def layouts(found: Walk) -> dict[str, Layout]:
+    """How every tensor becomes canonical."""
+    settle(found.joiner, [dim for dims in found.tensors.values() for dim in dims])
+    result = {}
+    for name, dims in found.tensors.items():
+        merged = name in found.merged and all(_free(dim) for dim in dims[:2])
+        result[name] = Layout(dims, merged)
+    return result
+
+
+def _free(dim: Dim) -> bool:
+    return any(leaf.pin is None for leaf in leaves(dim))
+
+
+def name_spaces(found: Walk, exported: Exported, output: int) -> dict[int, str]:
+    """Names of leaves: groups in the order of computation, inputs and outputs."""
+    found_names: dict[int, str] = {}
+    first: dict[int, int] = {}
+    taken = {INPUT, OUTPUT}
+    order = sorted(found.used, key=lambda name: found.used[name])
+    for read in (False, True):  # a group is called after what gives it, if anything does
+        for tensor in order:
+            for leaf in (own for d in found.tensors[tensor] if d.read == read for own in leaves(d)):
+                step = min(found.used[tensor], first.get(id(leaf), found.used[tensor]))
+                first[id(leaf)] = step
+                if leaf.pin is None and id(leaf) not in found_names:
+                    module = tensor.rpartition(".")[0]
+                    found_names[id(leaf)] = _unique(module or tensor, taken)
+    groups = {key: found_names[key] for key in sorted(found_names, key=lambda key: first[key])}
+    return groups | _fixed_spaces(found, exported, output)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    own, number = name, 1
+    while own in taken:
+        number += 1
+        own = f"{name}#{number}"
+    taken.add(own)
+    return own
+
+
+def _fixed_spaces(found: Walk, exported: Exported, output: int) -> dict[int, str]:
+    """The one leaf that is the output's, and the one that is the first input's, if they are."""
+    written = _leaves_of(found, read=False)
+    value = found.values.get(exported.user_outputs[output])
+    result: dict[int, str] = {}
+    if isinstance(value, Value):
+        own = {id(leaf): leaf for dim in value.dims for leaf in leaves(dim)}
+        ends = [leaf for key, leaf in own.items() if key in written]
+        if len(ends) == 1:
+            result[id(ends[0])] = OUTPUT
+    read = _leaves_of(found, read=True)
+    first = found.inputs[0].dims if found.inputs else ()
+    starts = {id(leaf) for dim in first for leaf in leaves(dim) if id(leaf) in read}
+    if not starts:
+        starts = {key for key, leaf in read.items() if leaf.pin and leaf.pin.kind == "input"}
+    if len(starts) == 1 and not starts & set(result):
+        result[starts.pop()] = INPUT
+    return result
+
+
+def _leaves_of(found: Walk, read: bool) -> dict[int, Dim]:
+    """The leaves of tensors' axes that are read by an operation, or that are not."""
+    return {
+        id(leaf): leaf
+        for dims in found.tensors.values()
+        for dim in dims
+        if dim.read == read
+        for leaf in leaves(dim)
+    }
+
+
+def axis_of(dim: Dim, names: Mapping[int, str]) -> Axis:
+    """A dimension in the words of a unit graph."""
+    parts: list[Part] = []
+    for own, _ in pieces(dim, sizes_in_example):
+        factors: list[str | int] = []
+        for leaf in own:
+            factor = names.get(id(leaf), leaf.size)
+            if isinstance(factor, int) and factors and isinstance(factors[-1], int):
+                factors[-1] *= factor
+            else:
+                factors.append(factor)
+        part = Part(tuple(factors or [1]))
+        last = parts[-1] if parts else None
+        if last is not None and not part.spaces and not last.spaces:
+            parts[-1] = Part((_number(last) + _number(part),))
+        else:
+            parts.append(part)
+    return Axis(tuple(parts))
+
+
+def _number(part: Part) -> int:
+    (factor,) = part.factors
+    assert isinstance(factor, int)
+    return factor
+
+
+def unit_graph(
+    found: Walk, own_layouts: Mapping[str, Layout], names: Mapping[int, str], buffers: frozenset[str]
+) -> UnitGraph:
+    """The unit graph without inner groups; sizes that no axis tells are constant."""
+    axes = {
+        name: tuple(axis_of(dim, names) for dim in layout.axes)
+        for name, layout in own_layouts.items()
+    }
+    by_id = {
+        id(leaf): leaf for layout in own_layouts.values() for d in layout.axes for leaf in leaves(d)
+    }
+    groups = tuple(name for name in names.values() if name not in (INPUT, OUTPUT))
+    sizes = {name: by_id[key].size for key, name in names.items()}
+    rigid = {
+        name: reason
+        for key, name in names.items()
+        if name in groups and (reason := by_id[key].rigid) is not None
+    }
+    constant = unsolved(axes, own_layouts, sizes)
+    roles: dict[str, Role] = {name: "statistic" for name in buffers if name in axes}
+    roles |= {name: role for name, role in found.roles.items() if name in axes}
+    return UnitGraph(
+        axes, groups, constant=constant, rigid=rigid, roles=roles, alike=_alike(found, names)
+    )
+
+
+def unsolved(
+    axes: Mapping[str, tuple[Axis, ...]], own_layouts: Mapping[str, Layout], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Sizes that do not follow from the shapes of the tensors: the last space of a product first."""
+    shapes = {
+        name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()
+    }
+    constant: dict[str, int] = {}
+    while True:
+        known = UnitGraph(axes, (), constant=constant).sizes(shapes)
+        missing = [name for name in sizes if name not in known]
+        if not missing:
+            return constant
+        ends = [
+            part.spaces[-1]
+            for own in axes.values()
+            for axis in own
+            for part in axis.parts
+            if len(part.spaces) > 1 and part.spaces[-1] in missing
+        ]
+        chosen = ends[0] if ends else missing[-1]
+        constant[chosen] = sizes[chosen]
+
+
+def _alike(found: Walk, names: Mapping[int, str]) -> tuple[tuple[str, ...], ...]:
+    """Groups that must have the same number of units."""
+    sets: list[set[str]] = []
+    for dims in found.joiner.alike:
+        for leaf_set in zip(*(leaves(dim) for dim in dims), strict=False):
+            own = {names[id(leaf)] for leaf in leaf_set if id(leaf) in names}
+            touching = [other for other in sets if other & own]
+            sets = [other for other in sets if not other & own]
+            sets.append(own.union(*touching))
+    order = list(names.values())
+    return tuple(
+        tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1
+    )
+
+
+def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned, ...]:
+    """Every axis, or part of one, that stays where it is, and why."""
+    result: list[Pinned] = []
+    for name in own_layouts:
+        for axis, dim in enumerate(found.tensors[name]):
+            reasons: dict[Pin, int] = {}
+            for leaf in leaves(dim):
+                if leaf.pin is not None:
+                    reasons[leaf.pin] = max(leaf.size, reasons.get(leaf.pin, 1))
+            for pin, size in reasons.items():
+                result.append(
+                    Pinned(
+                        name, axis, size, pin.kind, pin.reason, pin.operation, pin.module,
+                        pin.in_the_way,
+                    )  # fmt: skip
+                )
+    return tuple(result)
+
+
+def inner_candidates(graph: UnitGraph) -> dict[str, str]:
+    """Groups that stand in no part of an axis without another to their left: perhaps within it."""
+    outers: dict[str, list[str]] = {}
+    for group in graph.groups:
+        parts = [
+            part
+            for axes in graph.axes.values()
+            for axis in axes
+            for part in axis.parts
+            if group in part.factors
+        ]
+        outers[group] = [
+            own
+            for own in graph.groups
+            if own != group
+            and all(
+                own in part.factors
+                and part.factors.count(group) == 1
+                and part.factors.index(own) < part.factors.index(group)
+                for part in parts
+            )
+        ]
+    result = {}
+    for group, own in outers.items():
+        whole = [outer for outer in own if not outers[outer]]
+        if whole:
+            result[group] = whole[0]
+    return result

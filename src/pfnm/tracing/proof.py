@@ -1,0 +1,295 @@
+"""The proof: units renamed change nothing, and units doubled change nothing where they may be.
+
+It is run in double precision on the example inputs, with tensors moved at random, so that ones and
+zeros at initialisation hide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pfnm.errors import PFNMError
+from pfnm.networks.graph import IntArray, UnitGraph
+from pfnm.tracing.layout import pieces
+from pfnm.tracing.program import Program
+
+Tensors = Mapping[str, NDArray[Any]]
+
+TOLERANCE = 1e-8  # of outputs in double precision, relative to the largest
+DISTURBED = 1e-6  # units renamed in one tensor and not in the others must change more than this
+SPREAD = 0.2  # of the factors and summands tensors are moved by
+DOUBLED = 4  # one unit in so many is doubled: all of them would not show what a mean does
+CANNOT_WIDEN = "widening it changes what the network computes"
+UNKNOWN_SIZE = "its size does not follow from the shapes of the tensors"
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a network is run on: positional and keyword inputs, and a seed for what is random."""
+
+    inputs: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    seed: int = 0
+
+
+def proved(
+    program: Program,
+    graph: UnitGraph,
+    tensors: Tensors,
+    example: Example,
+    candidates: Mapping[str, str],
+    reads: Mapping[str, tuple[bool, ...]],
+) -> UnitGraph:
+    """The graph with inner and rigid groups as they were found to be; an error if it is wrong.
+
+    candidates: groups that may be within others. reads: which axes of the module's own tensors
+    are summed over.
+    """
+    proof = _Proof(program, tensors, example)
+    graph = proof.inner(graph, candidates)
+    proof.permuted(graph)
+    return proof.widened(graph, reads)
+
+
+class _Proof:
+    def __init__(self, program: Program, tensors: Tensors, example: Example) -> None:
+        self.program = program
+        self.example = example
+        self.random = np.random.default_rng(example.seed)
+        plain = {name: np.asarray(own, dtype=np.float64) for name, own in tensors.items()}
+        self.tensors: Tensors = disturbed(plain, self.random)
+        self.expected = self._outputs(self.tensors)
+        if not all(bool(torch.isfinite(own).all()) for own in self.expected):
+            self.tensors = plain
+            self.expected = self._outputs(plain)
+        self.sizes = program.sizes(self.tensors)
+
+    def _outputs(self, tensors: Tensors) -> list[Tensor]:
+        example = self.example
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(example.seed)
+            results = self.program.outputs(tensors, example.inputs, example.kwargs, double=True)
+        chosen = self.program.output
+        return [own for n in self.program.fixed_outputs if isinstance(own := results[n], Tensor)] or [
+            results[chosen]
+        ]
+
+    def same(self, tensors: Tensors, tolerance: float = TOLERANCE) -> bool:
+        """Whether these tensors give the same outputs."""
+        found = self._outputs(tensors)
+        return all(
+            distance(own, other) <= tolerance
+            for own, other in zip(found, self.expected, strict=True)
+        )
+
+    def _units(self, graph: UnitGraph, groups: Sequence[str]) -> dict[str, IntArray]:
+        return random_units(graph, self.sizes, groups, self.random)
+
+    def inner(self, graph: UnitGraph, candidates: Mapping[str, str]) -> UnitGraph:
+        """The graph with those candidates within others that are."""
+        if not candidates:
+            return graph
+
+        def within(own: Mapping[str, str]) -> UnitGraph:
+            sizes = {group: self.sizes[group] for group in own}
+            return replace(graph, inner=dict(own), constant={**graph.constant, **sizes})
+
+        whole = within(candidates)
+        if self._holds(whole, list(candidates)):
+            return whole
+        kept = {
+            group: outer
+            for group, outer in candidates.items()
+            if self._holds(within({group: outer}), [group])
+        }
+        return within(kept)
+
+    def _holds(self, graph: UnitGraph, groups: Sequence[str]) -> bool:
+        units = self._units(graph, groups)
+        return self.same(rearranged(graph, self.tensors, units, self.sizes))
+
+    def permuted(self, graph: UnitGraph) -> None:
+        """An error unless all groups can be permuted."""
+        if not graph.groups:
+            return
+        if not self._holds(graph, graph.groups):
+            wrong = [group for group in graph.groups if not self._holds(graph, [group])]
+            raise PFNMError(
+                f"the unit graph is wrong: renaming the units of {_listed(wrong or graph.groups)} "
+                "changes the outputs; a rule of an operation on their way is not right (pass "
+                "rules=... with a right one, or pin the axis)"
+            )
+        units = {
+            name: self._units(graph, graph.groups) for name in self.tensors
+        }  # each tensor by itself: this must change something, or nothing was proved
+        alone = {
+            name: rearranged(graph, {name: own}, units[name], self.sizes)[name]
+            for name, own in self.tensors.items()
+        }
+        if self.same(alone, DISTURBED):
+            raise PFNMError(
+                "the outputs on these example inputs do not depend on the order of units at all, "
+                "so nothing can be proved; give example inputs that the network answers to"
+            )
+
+    # -- widening ----------------------------------------------------------------------------
+
+    def widened(self, graph: UnitGraph, reads: Mapping[str, tuple[bool, ...]]) -> UnitGraph:
+        """The graph with those groups rigid that cannot be widened."""
+        rigid = dict(graph.rigid)
+        for group in graph.outer_groups:
+            if group in graph.constant:
+                rigid.setdefault(group, UNKNOWN_SIZE)
+        sets = [own for own in _sets(graph) if not any(group in rigid for group in own)]
+        for own in _sets(graph):
+            stiff = [group for group in own if group in rigid]
+            for group in own if stiff else ():
+                rigid.setdefault(group, f"it must have as many units as {stiff[0]!r}")
+        if sets and not self._widens(graph, [group for own in sets for group in own], reads):
+            good = [own for own in sets if self._widens(graph, own, reads)]
+            if not self._widens(graph, [group for own in good for group in own], reads):
+                good = []
+            for own in sets:
+                if own not in good:
+                    rigid |= dict.fromkeys(own, CANNOT_WIDEN)
+        order = {group: rigid[group] for group in graph.groups if group in rigid}
+        return replace(graph, rigid=order)
+
+    def _widens(
+        self, graph: UnitGraph, groups: Sequence[str], reads: Mapping[str, tuple[bool, ...]]
+    ) -> bool:
+        """Whether some units may stand twice, with half of what is read from each."""
+        if not groups:
+            return True
+        units, scales = {}, {}
+        for group in groups:
+            size = self.sizes[group]
+            twice = self.random.choice(size, ceil(size / DOUBLED), replace=False)
+            units[group] = np.sort(np.concatenate([np.arange(size), twice]))
+            scales[group] = np.where(np.isin(units[group], twice), 0.5, 1.0)
+        wide = rearranged(graph, self.tensors, units, self.sizes)
+        try:
+            return self.same(halved(self.program, wide, scales, reads))
+        except Exception:  # whatever PyTorch says of sizes that do not fit
+            return False
+
+
+def halved(
+    program: Program,
+    tensors: Tensors,
+    scales: Mapping[str, NDArray[np.float64]],
+    reads: Mapping[str, tuple[bool, ...]],
+) -> dict[str, NDArray[Any]]:
+    """Tensors with the axes that are summed over scaled, unit by unit."""
+    size = program.size_of(program.sizes(tensors))
+    result = {}
+    for name, tensor in tensors.items():
+        layout = program.layouts[name]
+        own = tensor
+        if any(reads[name]):
+            own = layout.original(tensor, size)
+            for axis, (dim, read) in enumerate(zip(layout.dims, reads[name], strict=True)):
+                if read:
+                    factor = np.ones(own.shape[axis])
+                    for found, where in pieces(dim, size):
+                        values = np.ones(())
+                        for leaf in found:
+                            scale = scales.get(program.spaces.get(id(leaf), ""))
+                            each = np.ones(size(leaf)) if scale is None else scale
+                            values = values[..., None] * each
+                        factor[where] = values
+                    own = own * factor.reshape(-1, *[1] * (own.ndim - axis - 1))
+            own = layout.canonical(own, size)
+        result[name] = own
+    return result
+
+
+def rearranged(
+    graph: UnitGraph, tensors: Tensors, units: Mapping[str, IntArray], sizes: Mapping[str, int]
+) -> dict[str, NDArray[Any]]:
+    """Tensors with these units, axis by axis."""
+    result = {}
+    for name, tensor in tensors.items():
+        own = tensor
+        for place, axis in enumerate(graph.axes[name]):
+            if any(space in units for space in axis.spaces):
+                own = np.take(own, axis.positions(units, sizes, graph.inner), axis=place)
+        result[name] = own
+    return result
+
+
+def random_units(
+    graph: UnitGraph,
+    sizes: Mapping[str, int],
+    groups: Sequence[str],
+    random: np.random.Generator,
+) -> dict[str, IntArray]:
+    """Random orders without fixed points; those of inner groups differ from unit to unit."""
+    units: dict[str, IntArray] = {}
+    for group in groups:
+        if group in graph.inner:
+            rows = sizes[graph.inner[group]]
+            units[group] = np.stack([_cycle(sizes[group], random) for _ in range(rows)])
+        else:
+            units[group] = _cycle(sizes[group], random)
+    return units
+
+
+def _cycle(size: int, random: np.random.Generator) -> IntArray:
+    """A random order in which no unit stays where it is: each takes the place of the next."""
+    order = random.permutation(size)
+    result = np.empty(size, dtype=np.intp)
+    result[order] = np.roll(order, 1)
+    return result
+
+
+def disturbed(tensors: Tensors, random: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Tensors moved at random; what is never negative (variances) stays so."""
+    result = {}
+    for name, tensor in tensors.items():
+        factors = np.exp(SPREAD * random.standard_normal(tensor.shape))
+        own = tensor * factors
+        if tensor.size and (tensor.min() < 0 or not tensor.any()):
+            scale = np.sqrt(np.mean(tensor**2)) or 1.0
+            own = own + SPREAD * scale * random.standard_normal(tensor.shape)
+        result[name] = own
+    return result
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The largest difference, relative to the largest finite value expected."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if not expected.numel():
+        return 0.0
+    if expected.dtype == torch.bool or not expected.dtype.is_floating_point:
+        return 0.0 if torch.equal(found, expected) else float("inf")
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    finite = expected[torch.isfinite(expected)]
+    scale = float(finite.abs().max()) if finite.numel() else 1.0
+    gap = torch.where(same, torch.zeros_like(expected), (found - expected).abs())
+    worst = float(gap.nan_to_num(nan=float("inf")).max())
+    return worst / scale if scale else worst
+
+
+def _sets(graph: UnitGraph) -> list[tuple[str, ...]]:
+    """Groups that are widened together, in their order; those within others are not."""
+    result: list[tuple[str, ...]] = []
+    for group in graph.outer_groups:
+        own = next((alike for alike in graph.alike if group in alike), (group,))
+        own = tuple(other for other in own if other in graph.outer_groups)
+        if own not in result:
+            result.append(own)
+    return result
+
+
+def _listed(groups: Sequence[str]) -> str:
+    return ", ".join(repr(group) for group in groups)
