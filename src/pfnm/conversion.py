@@ -155,11 +155,8 @@ def with_inputs(
     if rows is not None:
         told.add("inputs")
     kind: Inputs
-    if inputs is None and first.program.examples is not None:
-        kind = first.program.examples
-    elif inputs is None:
-        within = None if ends is None else _in_units(sites, checked_range(ends, first))
-        kind = chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
+    if inputs is None:
+        kind = _inputs_of(sites, ends)
     else:
         kind = parsed_kind(inputs) if isinstance(inputs, str) else inputs
         if isinstance(kind, type) or not hasattr(kind, "make"):
@@ -181,6 +178,16 @@ def with_inputs(
     if rows is not None:
         kind = Like(kind, sites.rows(rows))
     return replace(sites, inputs=kind, told=frozenset(told))
+
+
+def _inputs_of(sites: Sites, ends: Ends | None) -> Inputs:
+    """The kind of inputs the networks were shown, or else the one they agree most on."""
+    first = sites.networks[0]
+    if first.program.examples is not None:
+        shown: Inputs = first.program.examples
+        return shown
+    within = None if ends is None else _in_units(sites, checked_range(ends, first))
+    return chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
 
 
 def with_range_of(sites: Sites, rows: Tensor) -> Sites:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from pfnm.errors import PFNMError
 from pfnm.networks.network import Network, Tensor
 from pfnm.networks.perceptron import Perceptron, layers
