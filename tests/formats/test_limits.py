@@ -432,7 +432,7 @@ def test_packages_that_arrive_damaged(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_data_sets_come_by_https() -> None:
-    source = Path(__file__).parents[2] / "src" / "pfnm" / "federated" / "data.py"
+    source = Path(__file__).parents[2] / "src" / "pfnm" / "lab" / "data.py"
     assert DATA_SETS
     assert "http://" not in source.read_text()
 
