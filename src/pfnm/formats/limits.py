@@ -9,6 +9,7 @@ import io
 import math
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -87,11 +88,16 @@ def npy_declared(opened: IO[bytes]) -> Declared:
     length = opened.read(2 if version == (1, 0) else 4)
     if int.from_bytes(length, "little") > LONGEST_HEADER:
         raise ValueError(f"a header of {int.from_bytes(length, 'little'):,} bytes")
-    header = io.BytesIO(length + opened.read(int.from_bytes(length, "little")))
+    return parsed_header(version, length + opened.read(int.from_bytes(length, "little")))
+
+
+@lru_cache  # a network has few shapes, and a header takes longer to read than a small array
+def parsed_header(version: tuple[int, int], header: bytes) -> Declared:
+    """What the header of an .npy file says, from the bytes of its length on."""
     if version == (1, 0):
-        declared = Declared(*np.lib.format.read_array_header_1_0(header))
+        declared = Declared(*np.lib.format.read_array_header_1_0(io.BytesIO(header)))
     else:
-        declared = Declared(*np.lib.format.read_array_header_2_0(header))
+        declared = Declared(*np.lib.format.read_array_header_2_0(io.BytesIO(header)))
     if min(declared.shape, default=0) < 0:
         raise ValueError(f"shape {declared.shape}")
     return declared

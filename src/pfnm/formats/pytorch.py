@@ -17,6 +17,7 @@ from pfnm.errors import PFNMError
 from pfnm.formats.content import Content, as_notes, notes_of, parsed_notes
 from pfnm.formats.limits import Allowance
 from pfnm.formats.naming import arrange
+from pfnm.formats.pickles import hashes_too_much
 from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
 from pfnm.networks.network import Network
 
@@ -69,6 +70,11 @@ def noted_text(path: Path, file: str) -> bytes | None:
         pickles = [path.read_bytes()]
     if any(BYTEARRAY in pickled for pickled in pickles):
         raise more_than_tensors(file, "bytearray")
+    if any(hashes_too_much(pickled) for pickled in pickles):
+        raise PFNMError(
+            f"{file}: a dict in it has keys that would take too long to look up (tuples of tuples, "
+            f"the same many times), expected texts; {WAY_OUT}"
+        )
     return notes
 
 
