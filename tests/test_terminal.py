@@ -106,14 +106,21 @@ class Interrupting:
         if name == "{library}":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting)
-from pfnm_command import main
-main()
+{start}
 """
+COMMAND = "from pfnm_command import main; main()"
+MODULE = "import runpy; runpy.run_module('pfnm', run_name='__main__')"
 
 
 @pytest.mark.parametrize("library", ["numpy", "scipy.special", "typer", "pfnm.cli.lab"])
 def test_an_interrupt_while_importing_is_one_line(library: str) -> None:
-    done = python(INTERRUPTED_AT.format(library=library), "--version")
+    done = python(INTERRUPTED_AT.format(library=library, start=COMMAND), "--version")
+    assert (done.returncode, done.stderr) == (130, "pfnm: interrupted\n")
+
+
+@pytest.mark.parametrize("library", ["typer", "pfnm.cli.lab"])
+def test_so_is_one_of_the_module(library: str) -> None:
+    done = python(INTERRUPTED_AT.format(library=library, start=MODULE), "--version")
     assert (done.returncode, done.stderr) == (130, "pfnm: interrupted\n")
 
 

@@ -106,8 +106,8 @@ def fuse(
     >>> fuse(sites, budget="1x", seed=1).widths
     {'hidden1': 5}
     """
-    told = (class_counts, site_weights, labels, activation, head, inputs, input_range, input_like)
-    told = (*told, example_inputs, output)
+    told: tuple[Any, ...] = (class_counts, site_weights, labels, activation, head, inputs)
+    told += (input_range, input_like, example_inputs, output)
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,

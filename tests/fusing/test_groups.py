@@ -21,6 +21,10 @@ class Still:
     activation: str | None = None
     activation_told: bool = True
     maps: tuple[Any, ...] = ()
+    examples: Any = None
+
+    def probes(self, count: int) -> int:
+        raise AssertionError
 
     def numbers(self, tensors: Any) -> int:
         raise AssertionError

@@ -6,7 +6,7 @@ import os
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +82,14 @@ def load(
         raise PFNMError(
             f"{file}: it is no {kind.title}, or it is damaged ({told(error)}); save it again"
         ) from error
-    return replace(network, name=name or Path(path).stem)
+    return renamed(network, name or Path(path).stem)
+
+
+def renamed(network: Network, name: str) -> Network:
+    """The network under another name; its tensors are not checked again."""
+    other = copy(network)
+    object.__setattr__(other, "name", name)
+    return other
 
 
 def network_of(

@@ -22,7 +22,7 @@ from pfnm.formats.content import (
     notes_of,
     parsed_notes,
 )
-from pfnm.formats.limits import Allowance, npy_bytes
+from pfnm.formats.limits import Allowance, npy_array
 from pfnm.formats.naming import arrange
 from pfnm.formats.normalisation import COUNTER
 from pfnm.networks.network import Network
@@ -109,9 +109,7 @@ def npz_member(
     """One array of an .npz file, if it is plain and not too large."""
     try:
         with archive.open(f"{name}.npy") as member:
-            allowance.take(f"array {name!r}", npy_bytes(member))
-            member.seek(0)
-            array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+            return npy_array(member, f"array {name!r}", allowance)
     except KeyError:
         raise PFNMError(
             f"{file}: {name!r} in it is no array (.npy); save the file again with numpy.savez"
@@ -123,7 +121,6 @@ def npz_member(
             f"{file}: tensor {name!r} cannot be read as plain numbers ({error}); save it as a "
             "floating-point array"
         ) from error
-    return array
 
 
 def write_npz(network: Network) -> bytes:

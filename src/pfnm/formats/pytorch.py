@@ -14,13 +14,15 @@ from pickle import UnpicklingError
 from typing import Any, ClassVar
 
 from pfnm.errors import PFNMError
-from pfnm.formats.content import Content, notes_of, parsed_notes
+from pfnm.formats.content import Content, as_notes, notes_of, parsed_notes
 from pfnm.formats.limits import Allowance
 from pfnm.formats.naming import arrange
+from pfnm.formats.pickles import hashes_too_much
 from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
 from pfnm.networks.network import Network
 
-PICKLE_START = b"\x80"  # the first byte of a pickle; a checkpoint of today begins as a zip
+PICKLE_START = b"\x80"  # the first byte of a pickle
+ZIP_START = b"PK\x03\x04"  # and how a checkpoint of today begins
 NOTES = "pfnm.json"  # our notes, as one more member of the zip: torch.load does not look at it
 BYTEARRAY = b"bytearray\n"  # the end of this name in a pickle
 STAND_INS = threading.Lock()  # PyTorch keeps the names that it may read for the whole process
@@ -28,7 +30,7 @@ STAND_INS = threading.Lock()  # PyTorch keeps the names that it may read for the
 
 def read(path: Path, file: str) -> Content:
     """The layers of a checkpoint. Only tensors are read: no code in the file is ever run."""
-    check_members(path, file)
+    text = noted_text(path, file)
     stored = load(path, file)
     if isinstance(stored, Ignored):
         raise more_than_tensors(file, stored.stands_for)
@@ -38,25 +40,42 @@ def read(path: Path, file: str) -> Content:
         # A tensor may be larger than what is stored: one number, expanded to any shape.
         allowance.take(f"tensor {name!r}", value.numel() * value.dtype.itemsize)
     tensors = {name: to_numpy(file, name, value) for name, value in state_dict.items()}
-    return arrange(file, tensors, stored_notes(path, file, stored), in_order=True)
+    if text is not None:
+        notes = parsed_notes(file, text, Allowance(file))
+    else:  # or where we wrote them once
+        notes = as_notes(file, stored.get("pfnm", {}) if "state_dict" in stored else {})
+    return arrange(file, tensors, notes, in_order=True)
 
 
-def check_members(path: Path, file: str) -> None:
-    """An error for a file that would take too much room where PyTorch reads it.
+def noted_text(path: Path, file: str) -> bytes | None:
+    """Our notes in the file, if it has some; an error if PyTorch would take too much to read it.
 
     PyTorch makes a bytearray of any length that a checkpoint asks for; no network needs one.
     """
-    if zipfile.is_zipfile(path):
-        allowance = Allowance(file)
+    allowance, notes = Allowance(file), None
+    with path.open("rb") as opened:
+        zipped = opened.read(len(ZIP_START)) == ZIP_START  # as PyTorch tells it
+    if zipped:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
+            members = archive.infolist()
+            for member in members:
                 allowance.take(f"{member.filename!r}", member.file_size)
-            pickles = [archive.read(m) for m in archive.namelist() if m.endswith(".pkl")]
+            # Of a name that stands twice, or in capitals, PyTorch may read either.
+            pickles = [archive.read(m) for m in members if m.filename.lower().endswith(".pkl")]
+            for member in members:
+                if member.filename.endswith(f"/{NOTES}") and member.filename.count("/") == 1:
+                    notes = archive.read(member)
     else:
-        Allowance(file).take("its content", path.stat().st_size)
+        allowance.take("its content", path.stat().st_size)
         pickles = [path.read_bytes()]
     if any(BYTEARRAY in pickled for pickled in pickles):
         raise more_than_tensors(file, "bytearray")
+    if any(hashes_too_much(pickled) for pickled in pickles):
+        raise PFNMError(
+            f"{file}: a dict in it has keys that would take too long to look up (tuples of tuples, "
+            f"the same many times), expected texts; {WAY_OUT}"
+        )
+    return notes
 
 
 def load(path: Path, file: str) -> Any:
@@ -154,16 +173,6 @@ def filled(story: str) -> tuple[str, Callable[[], Any]]:
         return "", dict
     name = found[2].removeprefix(f"{__name__}.")
     return name, OrderedDict if found[1].startswith("SETITEM") else list
-
-
-def stored_notes(path: Path, file: str, stored: Any) -> Any:
-    """Our notes in the file, where we write them or where we wrote them once ("pfnm")."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                if member.count("/") == 1 and member.endswith(f"/{NOTES}"):
-                    return parsed_notes(file, archive.read(member), Allowance(file))
-    return stored.get("pfnm", {}) if "state_dict" in stored else {}
 
 
 def write(network: Network) -> bytes:

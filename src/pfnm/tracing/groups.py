@@ -154,7 +154,10 @@ def _number(part: Part) -> int:
 
 
 def unit_graph(
-    found: Walk, own_layouts: Mapping[str, Layout], names: Mapping[int, str], buffers: frozenset[str]
+    found: Walk,
+    own_layouts: Mapping[str, Layout],
+    names: Mapping[int, str],
+    buffers: frozenset[str],
 ) -> UnitGraph:
     """The unit graph without inner groups; sizes that no axis tells are constant."""
     axes = {
@@ -180,12 +183,12 @@ def unit_graph(
 
 
 def unsolved(
-    axes: Mapping[str, tuple[Axis, ...]], own_layouts: Mapping[str, Layout], sizes: Mapping[str, int]
+    axes: Mapping[str, tuple[Axis, ...]],
+    own_layouts: Mapping[str, Layout],
+    sizes: Mapping[str, int],
 ) -> dict[str, int]:
     """Sizes that do not follow from the shapes of the tensors: the last space of a product first."""
-    shapes = {
-        name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()
-    }
+    shapes = {name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()}
     constant: dict[str, int] = {}
     while True:
         known = UnitGraph(axes, (), constant=constant).sizes(shapes)
@@ -213,9 +216,7 @@ def _alike(found: Walk, names: Mapping[int, str]) -> tuple[tuple[str, ...], ...]
             sets = [other for other in sets if not other & own]
             sets.append(own.union(*touching))
     order = list(names.values())
-    return tuple(
-        tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1
-    )
+    return tuple(tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1)
 
 
 def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned, ...]:
@@ -230,7 +231,13 @@ def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned,
             for pin, size in reasons.items():
                 result.append(
                     Pinned(
-                        name, axis, size, pin.kind, pin.reason, pin.operation, pin.module,
+                        name,
+                        axis,
+                        size,
+                        pin.kind,
+                        pin.reason,
+                        pin.operation,
+                        pin.module,
                         pin.in_the_way,
                     )  # fmt: skip
                 )

@@ -78,9 +78,9 @@ class _Proof:
             torch.manual_seed(example.seed)
             results = self.program.outputs(tensors, example.inputs, example.kwargs, double=True)
         chosen = self.program.output
-        return [own for n in self.program.fixed_outputs if isinstance(own := results[n], Tensor)] or [
-            results[chosen]
-        ]
+        return [
+            own for n in self.program.fixed_outputs if isinstance(own := results[n], Tensor)
+        ] or [results[chosen]]
 
     def same(self, tensors: Tensors, tolerance: float = TOLERANCE) -> bool:
         """Whether these tensors give the same outputs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 from pfnm.errors import PFNMError
 from pfnm.networks.graph import Role
-from pfnm.tracing.axes import ONE, Dim, Pin
+from pfnm.tracing.axes import ONE, Pin
 from pfnm.tracing.export import Exported
 from pfnm.tracing.joining import Joiner
 from pfnm.tracing.rules import rule_for
@@ -274,5 +274,3 @@ def _aliased(node: fx.Node) -> fx.Node | None:
         if argument.alias_info and isinstance(own, fx.Node):
             return own
     return None
-
-
