@@ -14,7 +14,7 @@ TOKENS = 100
 
 
 def network(library: str, name: str, *shape: int) -> Callable[[Callable[[], nn.Module]], None]:
-    """Puts a network with inputs of this shape (numbers of tokens if it has two axes) on the list."""
+    """Puts a network with inputs of this shape on the list."""
 
     def put(build: Callable[[], nn.Module]) -> None:
         def made() -> Made:
@@ -228,7 +228,7 @@ def _monai() -> None:
         lambda: m.ViTAutoEnc(
             3,
             (32, 32),
-            (8, 8),
+            (4, 4),
             hidden_size=48,
             mlp_dim=96,
             num_layers=2,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.formats import load, site_names
+from pfnm.formats.states import read_state
 from pfnm.formats.tables import counts_matrix, read_class_counts
 from pfnm.fusing.choosing import chosen_inputs
 from pfnm.fusing.doubts import estimated_shares
@@ -48,6 +49,7 @@ def as_sites(
     input_like: ArrayLike | None = None,
     example_inputs: Any = None,
     output: int | str | None = None,
+    model: Any = None,
     record: Mapping[str, Any] | None = None,
 ) -> Sites:
     """The sites in one comparable form, with all that is known of them; arguments as `fuse` has.
@@ -65,6 +67,7 @@ def as_sites(
         head=head,
         example_inputs=example_inputs,
         output=output,
+        model=model,
     )
     estimated = isinstance(class_counts, str | PathLike) and str(class_counts) == ESTIMATED
     counts = None if estimated else counts_table(class_counts, own)
@@ -261,12 +264,16 @@ def as_networks(
     head: str | None = None,
     example_inputs: Any = None,
     output: int | str | None = None,
+    model: Any = None,
 ) -> list[Network]:
     """Files, live objects and `Network`s as `Network`s, each named after its file or place."""
-    if items and all(is_module(item) for item in items):
-        return _from_modules(items, labels, activation, head, example_inputs, output)
+    if items and (model is not None or all(is_module(item) for item in items)):
+        return _from_modules(items, labels, activation, head, example_inputs, output, model)
     if example_inputs is not None or output is not None:
-        raise PFNMError("example inputs are for PyTorch modules, and not all of these are such")
+        raise PFNMError(
+            "example inputs are for PyTorch modules, and not all of these are such; give the model "
+            "whose weights the files hold"
+        )
     paths = [item for item in items if isinstance(item, str | PathLike)]
     names = iter(site_names(paths))
     labels = [None] * len(items) if labels is None else _checked_labels(labels, len(items))
@@ -312,6 +319,7 @@ def _from_modules(
     head: str | None,
     example_inputs: Any,
     output: int | str | None,
+    model: Any,
 ) -> list[Network]:
     if example_inputs is None:
         raise PFNMError(
@@ -323,8 +331,21 @@ def _from_modules(
     from pfnm.tracing.modules import from_modules
 
     own = None if labels is None else _checked_labels(labels, len(modules))
-    networks = from_modules(modules, example_inputs, output=output, labels=own)
+    names = None
+    if model is not None:
+        names = site_names([item for item in modules if isinstance(item, str | PathLike)])
+        modules = [load_module(item, model) for item in modules]
+    networks = from_modules(modules, example_inputs, output=output, labels=own, names=names)
     return networks if head is None else [with_head(network, head) for network in networks]
+
+
+def load_module(path: Any, model: Any) -> Any:
+    """A copy of a module with the weights of a file, of whatever widths."""
+    if not isinstance(path, str | PathLike) or not is_module(model):
+        raise PFNMError("a model is for files that hold its weights; give files and a module")
+    from pfnm.tracing.modules import module_with
+
+    return module_with(model, read_state(path).tensors, str(path))
 
 
 def is_module(item: Any) -> bool:
@@ -347,8 +368,11 @@ def is_sklearn(item: Any) -> bool:
     return any(base.__module__.startswith("sklearn.") for base in type(item).__mro__)
 
 
-def same_kind(network: Network, first: Any) -> Any:
-    """The network as what `first` is: an estimator or pipeline, a state dict, or a `Network`."""
+def same_kind(network: Network, first: Any, inputs: Inputs | None = None) -> Any:
+    """The network as what `first` is: an estimator, a pipeline, a module, a state dict...
+
+    inputs: the kind on which a module's statistics are computed.
+    """
     if is_sklearn(first):
         from pfnm.frameworks.sklearn import to_estimator
 
@@ -356,7 +380,7 @@ def same_kind(network: Network, first: Any) -> Any:
     if is_module(first):
         from pfnm.tracing.modules import to_module
 
-        return to_module(network, first)
+        return to_module(network, first, inputs)
     if isinstance(first, Mapping):
         from pfnm.frameworks.state_dict import to_state_dict
 

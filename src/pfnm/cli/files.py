@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-import pfnm
+from pfnm import formats
 from pfnm.cli.console import LARGEST_SEED, JsonOption, app, out, print_json, progress
 from pfnm.cli.options import (
     ActivationOption,
@@ -171,7 +171,7 @@ def load_all(
 
     own = read_site_labels(labels, files) or [None] * len(files)
     networks = [
-        with_head(pfnm.load(path, activation=activation, labels=mine, name=str(path)), head)
+        with_head(formats.load(path, activation=activation, labels=mine, name=str(path)), head)
         for path, mine in zip(files, own, strict=True)
     ]
     unnamed = [network for network in networks if network.features is None]
@@ -218,7 +218,7 @@ def load_labelled(file: Path, activation: str | None, labels: Path | None) -> Ne
     from pfnm.formats.tables import read_labels
 
     own = None if labels is None else read_labels(labels, [file.stem])[0]
-    return pfnm.load(file, activation=activation, labels=own)
+    return formats.load(file, activation=activation, labels=own)
 
 
 @app.command(epilog="Example: pfnm demo --folder digits")

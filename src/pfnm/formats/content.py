@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,6 +112,13 @@ def notes_of(network: Network) -> dict[str, Any]:
             f"{network.name}: {odd!r} in the metadata must be a list of {{'name': ...}}"
         )
     return notes
+
+
+class Stored(NamedTuple):
+    """What a file of named tensors holds: the tensors, and our notes beside them."""
+
+    tensors: dict[str, Any]
+    notes: dict[str, Any]
 
 
 @cache

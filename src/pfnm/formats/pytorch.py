@@ -8,18 +8,18 @@ import re
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, ClassVar
 
 from pfnm.errors import PFNMError
-from pfnm.formats.content import Content, as_notes, notes_of, parsed_notes
+from pfnm.formats.content import Content, Stored, as_notes, notes_of, parsed_notes
 from pfnm.formats.limits import Allowance
 from pfnm.formats.naming import arrange
 from pfnm.formats.pickles import hashes_too_much
 from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
-from pfnm.networks.network import Network
+from pfnm.networks.network import Network, Tensor
 
 PICKLE_START = b"\x80"  # the first byte of a pickle
 ZIP_START = b"PK\x03\x04"  # and how a checkpoint of today begins
@@ -29,12 +29,22 @@ STAND_INS = threading.Lock()  # PyTorch keeps the names that it may read for the
 
 
 def read(path: Path, file: str) -> Content:
-    """The layers of a checkpoint. Only tensors are read: no code in the file is ever run."""
+    """The layers of a checkpoint."""
+    return arrange(file, *stored_tensors(path, file), in_order=True)
+
+
+def stored_tensors(path: Path, file: str, *, others: bool = True) -> Stored:
+    """What a checkpoint holds. Only tensors are read: no code in the file is ever run.
+
+    others: what is no floating point is kept, or left out.
+    """
     text = noted_text(path, file)
     stored = load(path, file)
     if isinstance(stored, Ignored):
         raise more_than_tensors(file, stored.stands_for)
     state_dict = find_state_dict(file, stored)
+    if not others:
+        state_dict = {n: v for n, v in state_dict.items() if v.dtype.is_floating_point}
     allowance = Allowance(file)
     for name, value in state_dict.items():
         # A tensor may be larger than what is stored: one number, expanded to any shape.
@@ -44,7 +54,7 @@ def read(path: Path, file: str) -> Content:
         notes = parsed_notes(file, text, Allowance(file))
     else:  # or where we wrote them once
         notes = as_notes(file, stored.get("pfnm", {}) if "state_dict" in stored else {})
-    return arrange(file, tensors, notes, in_order=True)
+    return Stored(tensors, notes)
 
 
 def noted_text(path: Path, file: str) -> bytes | None:
@@ -177,13 +187,18 @@ def filled(story: str) -> tuple[str, Callable[[], Any]]:
 
 def write(network: Network) -> bytes:
     """The network as a bare state dict, as load_state_dict takes it, with our notes beside it."""
+    return pack(network.tensors, notes_of(network), network.name)
+
+
+def pack(tensors: Mapping[str, Tensor], notes: dict[str, Any], _: str) -> bytes:
+    """Tensors and notes as a checkpoint."""
     import torch
 
-    state_dict = {name: torch.tensor(tensor) for name, tensor in network.tensors.items()}
+    state_dict = {name: torch.tensor(tensor) for name, tensor in tensors.items()}
     buffer = io.BytesIO()
     torch.save(state_dict, buffer)
     with zipfile.ZipFile(buffer, "a") as archive:
         root = archive.namelist()[0].partition("/")[0]
         # ZipInfo has a fixed date: equal networks are equal files.
-        archive.writestr(zipfile.ZipInfo(f"{root}/{NOTES}"), json.dumps(notes_of(network)))
+        archive.writestr(zipfile.ZipInfo(f"{root}/{NOTES}"), json.dumps(notes))
     return buffer.getvalue()

@@ -187,7 +187,7 @@ def unsolved(
     own_layouts: Mapping[str, Layout],
     sizes: Mapping[str, int],
 ) -> dict[str, int]:
-    """Sizes that do not follow from the shapes of the tensors: the last space of a product first."""
+    """Sizes that do not follow from the tensors' shapes: the last space of a product first."""
     shapes = {name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()}
     constant: dict[str, int] = {}
     while True:
@@ -239,7 +239,7 @@ def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned,
                         pin.operation,
                         pin.module,
                         pin.in_the_way,
-                    )  # fmt: skip
+                    )
                 )
     return tuple(result)
 

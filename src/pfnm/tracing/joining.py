@@ -209,10 +209,8 @@ class Joiner:
         if dim.size % outer:
             return None
         inner = dim.size // outer
-        if inner == 1:
-            return dim, ONE
-        if outer == 1:
-            return ONE, dim
+        if 1 in (inner, outer):
+            return (dim, ONE) if inner == 1 else (ONE, dim)
         if dim.form == "family":
             self.collapse(dim)
             return self._divide(dim, outer)
@@ -221,6 +219,10 @@ class Joiner:
         if dim.form == "product":
             whole = self.regroup([dim], [outer, inner])
             return whole[0], whole[1]
+        return self._divide_sum(dim, inner)
+
+    def _divide_sum(self, dim: Dim, inner: int) -> tuple[Dim, Dim] | None:
+        """A concatenation as blocks of `inner` positions."""
         halves = [
             self._divide(piece, piece.size // inner) if piece.size % inner == 0 else None
             for piece in segments(dim)

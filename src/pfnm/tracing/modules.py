@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.atoms import observed_mean
+from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.sites import comparable
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
 from pfnm.networks.network import Label, Network, Tensor
@@ -219,9 +220,10 @@ def from_modules(
     *,
     output: int | str | None = None,
     labels: Sequence[Sequence[Label] | None] | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[Network]:
     """Modules of one architecture as networks: traced once, each proved to be what was traced."""
-    args, kwargs = _given(example_inputs)
+    args, kwargs = given_inputs(example_inputs)
     found = trace(modules[0], *args, output=output, **kwargs)
     _refuse_pinned(found)
     program = ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs))
@@ -230,7 +232,7 @@ def from_modules(
     graph = replace(graph, rigid={**graph.rigid, **held_by_code(modules[0], first)})
     networks = []
     for place, module in enumerate(modules):
-        name = f"site{place}"
+        name = f"site{place}" if names is None else names[place]
         tensors = found.tensors(module)
         if place:
             _check_same(module, name, found, tensors)
@@ -272,7 +274,7 @@ def _refusal(module: nn.Module, network: Network, groups: Sequence[str]) -> str 
     return refusal(module, observed_mean(comparable(pair), assignments))
 
 
-def refusal(module: nn.Module, network: Network, inputs: Tensor | None = None) -> str | None:
+def refusal(module: nn.Module, network: Network) -> str | None:
     """What is wrong with the module when it is given a network's tensors, if anything is."""
     program = program_of(network)
     example = program.trace.example
@@ -282,7 +284,8 @@ def refusal(module: nn.Module, network: Network, inputs: Tensor | None = None) -
     return runs_like(module, state, example.inputs, dict(example.kwargs), expected, program.answer)
 
 
-def _given(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def given_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword ones."""
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     if isinstance(example_inputs, torch.Tensor):
@@ -320,21 +323,22 @@ def _check_same(module: nn.Module, name: str, found: Trace, tensors: Mapping[str
         )
 
 
-def to_state(network: Network, inputs: Tensor | None = None) -> dict[str, torch.Tensor]:
+def to_state(network: Network, inputs: Inputs | None = None) -> dict[str, torch.Tensor]:
     """The tensors of a network as a module's state, batch normalisation with statistics of its own.
 
-    inputs: on which these are computed; made-up ones if none are given.
+    inputs: the kind on which these are computed; like the example if none is given.
     """
     program = program_of(network)
     statistics = None
     if program.folding.norms:
+        kind: Inputs = program.examples if inputs is None else inputs
         rng = np.random.default_rng(STATISTICS_SEED)
-        rows = program.examples.make([], program.probes(STATISTICS_ROWS), rng)
-        statistics = program.statistics(network.tensors, rows if inputs is None else inputs)
+        rows = kind.make([network], program.probes(STATISTICS_ROWS), rng)
+        statistics = program.statistics(network.tensors, rows)
     return program.trace.state(program.folding.unfold(network.tensors, statistics))
 
 
-def to_module(network: Network, first: nn.Module, inputs: Tensor | None = None) -> nn.Module:
+def to_module(network: Network, first: nn.Module, inputs: Inputs | None = None) -> nn.Module:
     """A copy of the first module, resized, with the network's tensors."""
     wrong = refusal(first, network)
     if wrong is not None:
@@ -350,3 +354,20 @@ def program_of(network: Network) -> ModuleProgram:
     if not isinstance(network.program, ModuleProgram):
         raise PFNMError(f"{network.name} is no traced module, which this needs")
     return network.program
+
+
+def module_with(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> nn.Module:
+    """A copy of a module with the tensors of a file, of whatever widths; counters stay its own."""
+    own = model.state_dict()
+    strange = [name for name in tensors if name not in own]
+    if strange:
+        raise PFNMError(
+            f"{file}: it holds a tensor {strange[0]!r} that {type(model).__name__} has not; give "
+            "the class whose weights these are"
+        )
+    kept = {name: tensor for name, tensor in own.items() if not tensor.is_floating_point()}
+    given = {name: torch.from_numpy(np.ascontiguousarray(t)) for name, t in tensors.items()}
+    try:
+        return resized(model, {**kept, **given})
+    except PFNMError as error:
+        raise PFNMError(f"{file}: {error}") from None

@@ -114,8 +114,9 @@ def _operation(
     joiner = found.joiner
     joiner.operation, joiner.module = str(node.target), module
     if node.target is operator.getitem:
-        holder, place = node.args
-        held = found.values[holder]  # type: ignore[index]
+        holder: Any = node.args[0]
+        place: Any = node.args[1]
+        held = found.values[holder]
         found.values[node] = held[place] if isinstance(held, list | tuple) else held
         found.steps.append(Step(node, module, found.values[node]))
         return
@@ -162,7 +163,8 @@ def _value(found: Walk, call: Call, dims: Dims | None, written: bool) -> Value |
     uniform = call.uniform or (
         bool(tensors) and name in KEEPS_UNIFORM and all(value.uniform for value in tensors)
     )
-    tensor, order = None, ()
+    tensor: str | None = None
+    order: tuple[int, ...] = ()
     first = tensors[0] if tensors else None
     if first is not None and first.tensor is not None and len(tensors) == 1:
         if rule_for_is_permute(call):
@@ -203,7 +205,7 @@ def _arguments(found: Walk, node: fx.Node) -> dict[str, Any]:
     """Arguments by name, tensors as values."""
 
     def valued(own: Any) -> Any:
-        return fx.map_arg(own, lambda inner: found.values.get(inner))
+        return fx.map_arg(own, found.values.get)
 
     given = [valued(own) for own in node.args]
     if not isinstance(node.target, torch._ops.OpOverload):
