@@ -195,7 +195,8 @@ def trace(
     """
     from pfnm.tracing.trace import trace as traced
 
-    return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
+    with threads.one_of_torch():
+        return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
 
 
 def shuffled(
@@ -213,7 +214,8 @@ def shuffled(
     from pfnm.tracing.shuffling import shuffled as renamed
 
     args, kwargs = given_inputs(example_inputs)
-    return renamed(module, args, seed, example_kwargs=kwargs, output=output)
+    with threads.one_of_torch():
+        return renamed(module, args, seed, example_kwargs=kwargs, output=output)
 
 
 @threads.limited()

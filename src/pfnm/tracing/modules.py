@@ -20,6 +20,7 @@ from pfnm.fusing.sites import comparable
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.program import Map, Visitor
+from pfnm.threads import one_of_torch
 from pfnm.tracing.axes import leaves
 from pfnm.tracing.examples import Examples, examples_of
 from pfnm.tracing.folding import Folding, Norm, Statistics
@@ -30,11 +31,12 @@ from pfnm.tracing.trace import Trace, module_outputs, trace
 
 BLOCK_NUMBERS = 200_000  # of inputs at a time, so that what is between layers stays small
 POSITIONS = 4  # of a picture or signal at which it is seen what units do
-WORK = 3e10  # multiplications that made-up inputs of one purpose may cost a network
+WORK = 2e10  # multiplications that made-up inputs of one purpose may cost a network
 LEAST_PROBES = 32
 SAME = 1e-4  # relative: outputs of a module and of the trace of another, in single precision
 STATISTICS_ROWS = 128  # on which batch normalisation's statistics are computed
 STATISTICS_SEED = 0
+WIDENED = 4  # to see whether a module can be: by one unit in so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,7 @@ class ModuleProgram:
         """How many made-up inputs the network's size allows, of so many that are wanted."""
         return min(count, max(LEAST_PROBES, int(WORK / self.work)))
 
+    @one_of_torch()
     def run(
         self,
         tensors: Mapping[str, Any],
@@ -126,6 +129,7 @@ class ModuleProgram:
         """Nothing: a first map's values would be too many to keep."""
         return None
 
+    @one_of_torch()
     def statistics(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> dict[str, Statistics]:
         """What enters every batch normalisation on these inputs, by the name of its mean."""
         sums: dict[str, list[Any]] = {}
@@ -214,6 +218,7 @@ def _work(found: Trace) -> float:
     return max(total / rows, 1.0)
 
 
+@one_of_torch()
 def from_modules(
     modules: Sequence[nn.Module],
     example_inputs: Any,
@@ -262,18 +267,20 @@ def held_by_code(module: nn.Module, network: Network) -> dict[str, str]:
 
 
 def _refusal(module: nn.Module, network: Network, groups: Sequence[str]) -> str | None:
-    """What is wrong with the module where these groups are twice as wide, if anything is."""
+    """What is wrong with the module where these groups are somewhat wider, if anything is."""
     graph, sizes = network.graph, network.sizes
     assignments: dict[str, list[IntArray]] = {}
     for group in graph.groups:
         own = np.arange(sizes[group])
         if group in graph.inner:
             own = np.tile(own, (sizes[graph.inner[group]], 1))
-        assignments[group] = [own, own + sizes[group] if group in groups else own]
+        more = max(1, sizes[group] // WIDENED) if group in groups else 0
+        assignments[group] = [own, np.where(own < sizes[group] - more, own, own + more)]
     pair = [network, replace(network, name="beside")]
     return refusal(module, observed_mean(comparable(pair), assignments))
 
 
+@one_of_torch()
 def refusal(module: nn.Module, network: Network) -> str | None:
     """What is wrong with the module when it is given a network's tensors, if anything is."""
     program = program_of(network)
