@@ -50,7 +50,7 @@ def test_every_family(family: Family) -> None:
     assert not other.training
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(networks())
 def test_composed_networks(plan: Plan) -> None:
     module = plan.make()

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -39,6 +40,7 @@ def of_images(*layers: nn.Module) -> Trace:
     return pfnm.trace(nn.Sequential(nn.Conv2d(FEATURES, WIDTH, 3), *layers), image())
 
 
+@cache
 def of_family(name: str) -> Trace:
     family = FAMILIES[name]
     return pfnm.trace(family.make(WIDTH, 0), *family.inputs(0))

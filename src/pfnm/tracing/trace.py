@@ -80,7 +80,7 @@ class Trace:
         """Canonical tensors as a state of the module: all names, and the module's own shapes."""
         result = dict(self.others)
         for name, own in self.program.original(tensors).items():
-            tensor = torch.as_tensor(own).to(self.dtypes[name])
+            tensor = torch.as_tensor(own).to(self.dtypes[name]).contiguous()
             for alias in self.names[name]:
                 result[alias] = tensor
         return result
