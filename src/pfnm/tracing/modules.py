@@ -322,11 +322,16 @@ def _refuse_pinned(found: Trace) -> None:
 def _check_same(module: nn.Module, name: str, found: Trace, tensors: Mapping[str, Tensor]) -> None:
     """An error unless a module answers as the trace of the first one does with its tensors."""
     expected = module_outputs(module, found.example)[found.program.output]
-    answered = found.program.run(tensors, found.example.inputs, found.example.kwargs)
-    if answered.shape != expected.shape or distance(answered, expected) > SAME:
+    try:
+        answered = found.program.run(tensors, found.example.inputs, found.example.kwargs)
+        same = answered.shape == expected.shape and distance(answered, expected) <= SAME
+    except RuntimeError:  # whatever PyTorch says of sizes that do not fit
+        same = False
+    if not same:
         raise PFNMError(
             f"{name} ({type(module).__name__}) computes something else from its tensors than the "
-            "first module would; fuse modules that differ only in weights and widths"
+            "first module would; fuse modules that differ only in weights and widths (in how many "
+            "heads and groups they have, not in how large these are)"
         )
 
 
