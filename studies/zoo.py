@@ -1,0 +1,123 @@
+"""Networks of other libraries, traced and shuffled: proved, or refused and why (docs/zoo.md).
+
+    make zoo                      all of them, in an environment of their own (.venv-zoo)
+    python studies/zoo.py vit     those whose name holds a word, printed only
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from zoo_networks import NETWORKS, Made
+
+from pfnm.errors import PFNMError
+from pfnm.tracing.shuffling import shuffled_by
+from pfnm.tracing.trace import Trace, trace
+
+PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
+SPREAD = 0.2  # of what is added to scales, biases and statistics, so that none of them is trivial
+HEAD = """# Networks of other libraries
+
+Each is traced and proved on random inputs, then a copy with every hidden unit renamed is run beside
+it (`pfnm.shuffled`). *Moved* is the share of parameters in tensors of which an axis was permuted.
+{proved} of {all} are proved, {refused} refused, none is silently wrong. Made by `make zoo`.
+
+| network | library | parameters | groups | result | moved | seconds |
+|---|---|---:|---:|---|---:|---:|
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    library: str
+    parameters: int
+    groups: int
+    result: str
+    moved: float
+    seconds: float
+
+    def __str__(self) -> str:
+        cells = (self.name, self.library, f"{self.parameters:,}", str(self.groups), self.result)
+        return f"| {' | '.join(cells)} | {self.moved:.0%} | {self.seconds:.1f} |"
+
+
+def disturbed(module: nn.Module, seed: int) -> nn.Module:
+    """The module with scales, biases and statistics that are not ones and zeros."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            if not tensor.is_floating_point():
+                continue
+            noise = SPREAD * torch.randn(tensor.shape, generator=generator)
+            if name.endswith("running_var"):
+                tensor.mul_(noise.exp())
+            elif isinstance(tensor, nn.Parameter) or name.endswith("running_mean"):
+                tensor.add_(noise * (tensor.std() if tensor.ndim > 1 and tensor.any() else 1))
+    return module
+
+
+def moved(traced: Trace, module: nn.Module) -> float:
+    """The share of parameters in tensors of which an axis is permuted."""
+    state = module.state_dict()
+    groups = set(traced.graph.groups)
+    sizes = {name: state[name].numel() for name in traced.names}
+    own = [
+        size
+        for name, size in sizes.items()
+        if any(groups & set(axis.spaces) for axis in traced.graph.axes[name])
+    ]
+    return sum(own) / sum(sizes.values())
+
+
+def tried(name: str, library: str, build: Callable[[], Made]) -> Row:
+    """One network: traced, proved and shuffled, or refused."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        module, inputs, kwargs = build()
+    module = disturbed(module, 0).eval()
+    parameters = sum(own.numel() for own in module.parameters())
+    start = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = trace(module, *inputs, **kwargs)
+            seconds = time.perf_counter() - start
+            shuffled_by(traced, module, seed=1)
+    except PFNMError as error:
+        return Row(
+            name, library, parameters, 0, f"refused: {error}", 0, time.perf_counter() - start
+        )
+    ways = [own for own in traced.pinned if own.in_the_way]
+    result = f"proved; pinned: {ways[0]}" if ways else "proved"
+    share = moved(traced, module)
+    return Row(name, library, parameters, len(traced.graph.groups), result, share, seconds)
+
+
+def rows(word: str) -> Iterator[Row]:
+    """All networks whose name holds a word."""
+    for name, (library, build) in NETWORKS.items():
+        if word.lower() in f"{library} {name}".lower():
+            row = tried(name, library, build)
+            print(row, flush=True)
+            yield row
+
+
+def main(arguments: list[str]) -> None:
+    found = list(rows(arguments[0] if arguments else ""))
+    if not arguments:
+        proved = sum(row.result.startswith("proved") for row in found)
+        head = HEAD.format(proved=proved, all=len(found), refused=len(found) - proved)
+        PAGE.write_text(head + "".join(f"{row}\n" for row in found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
