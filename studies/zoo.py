@@ -1,7 +1,7 @@
 """Networks of other libraries, traced and shuffled: proved, or refused and why (docs/zoo.md).
 
-    make zoo                      all of them, in an environment of their own (.venv-zoo)
-    python studies/zoo.py vit     those whose name holds a word, printed only
+make zoo                      all of them, in an environment of their own (.venv-zoo)
+python studies/zoo.py vit     those whose name holds a word, printed only
 """
 
 from __future__ import annotations

@@ -66,8 +66,7 @@ def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         except Exception as error:
             raise PFNMError(
                 f"{type(module).__name__} cannot be traced: torch.export says "
-                f"{_first_line(error)!r}; a forward pass that branches on the values in its "
-                "tensors has no fixed graph"
+                f"{_first_line(error)!r}; {_way_out(error)}"
             ) from error
     graph = program.graph_module
     _inline(graph)
@@ -94,6 +93,12 @@ def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     spec = program.call_spec
     buffers = frozenset(first[n] for n, _ in module.named_buffers() if n in first)
     return Exported(graph, sources, constants, names, buffers, spec.in_spec, spec.out_spec, user)
+
+
+def _way_out(error: BaseException) -> str:
+    if "data-dependent" in str(error).lower() or "DataDependent" in type(error).__name__:
+        return "a forward pass that branches on the values in its tensors has no fixed graph"
+    return "see that torch.export.export(module, example_inputs, strict=False) works"
 
 
 def _first_line(error: BaseException) -> str:

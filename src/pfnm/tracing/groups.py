@@ -34,9 +34,7 @@ class Pinned:
 
 def pin_outputs(found: Walk, exported: Exported, output: int) -> None:
     """The order of outputs means something; so does that of other outputs that nothing reads."""
-    read = {
-        id(leaf) for dims in found.tensors.values() for d in dims if d.read for leaf in leaves(d)
-    }
+    read = _leaves_of(found, read=True)
     for number, node in enumerate(exported.user_outputs):
         value = found.values.get(node) if hasattr(node, "op") else None
         if not isinstance(value, Value):
@@ -77,7 +75,7 @@ def name_spaces(found: Walk, exported: Exported, output: int) -> dict[int, str]:
     order = sorted(found.used, key=lambda name: found.used[name])
     for read in (False, True):  # a group is called after what gives it, if anything does
         for tensor in order:
-            for leaf in (own for d in found.tensors[tensor] if d.read == read for own in leaves(d)):
+            for leaf in (own for d in found.tensors[tensor] for own in _side(d, read)):
                 step = min(found.used[tensor], first.get(id(leaf), found.used[tensor]))
                 first[id(leaf)] = step
                 if leaf.pin is None and id(leaf) not in found_names:
@@ -122,8 +120,27 @@ def _leaves_of(found: Walk, read: bool) -> dict[int, Dim]:
         id(leaf): leaf
         for dims in found.tensors.values()
         for dim in dims
-        if dim.read == read
-        for leaf in leaves(dim)
+        for leaf in _side(dim, read)
+    }
+
+
+def _side(dim: Dim, read: bool) -> list[Dim]:
+    """The leaves of a tensor's axis that an operation sums over, or the others."""
+    own = [] if dim.read is None else leaves(dim.read)
+    if read:
+        return own
+    summed = {id(leaf) for leaf in own}
+    return [leaf for leaf in leaves(dim) if id(leaf) not in summed]
+
+
+def read_spaces(found: Walk, names: Mapping[int, str]) -> dict[str, tuple[frozenset[str], ...]]:
+    """The spaces that operations sum over, for every axis of the module's own tensors."""
+    return {
+        tensor: tuple(
+            frozenset(names[id(leaf)] for leaf in _side(dim, True) if id(leaf) in names)
+            for dim in dims
+        )
+        for tensor, dims in found.tensors.items()
     }
 
 
@@ -154,7 +171,10 @@ def _number(part: Part) -> int:
 
 
 def unit_graph(
-    found: Walk, own_layouts: Mapping[str, Layout], names: Mapping[int, str], buffers: frozenset[str]
+    found: Walk,
+    own_layouts: Mapping[str, Layout],
+    names: Mapping[int, str],
+    buffers: frozenset[str],
 ) -> UnitGraph:
     """The unit graph without inner groups; sizes that no axis tells are constant."""
     axes = {
@@ -180,12 +200,12 @@ def unit_graph(
 
 
 def unsolved(
-    axes: Mapping[str, tuple[Axis, ...]], own_layouts: Mapping[str, Layout], sizes: Mapping[str, int]
+    axes: Mapping[str, tuple[Axis, ...]],
+    own_layouts: Mapping[str, Layout],
+    sizes: Mapping[str, int],
 ) -> dict[str, int]:
     """Sizes that do not follow from the shapes of the tensors: the last space of a product first."""
-    shapes = {
-        name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()
-    }
+    shapes = {name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()}
     constant: dict[str, int] = {}
     while True:
         known = UnitGraph(axes, (), constant=constant).sizes(shapes)
@@ -213,9 +233,7 @@ def _alike(found: Walk, names: Mapping[int, str]) -> tuple[tuple[str, ...], ...]
             sets = [other for other in sets if not other & own]
             sets.append(own.union(*touching))
     order = list(names.values())
-    return tuple(
-        tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1
-    )
+    return tuple(tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1)
 
 
 def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned, ...]:
@@ -230,7 +248,13 @@ def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned,
             for pin, size in reasons.items():
                 result.append(
                     Pinned(
-                        name, axis, size, pin.kind, pin.reason, pin.operation, pin.module,
+                        name,
+                        axis,
+                        size,
+                        pin.kind,
+                        pin.reason,
+                        pin.operation,
+                        pin.module,
                         pin.in_the_way,
                     )  # fmt: skip
                 )

@@ -18,7 +18,7 @@ from pfnm.tracing import groups as grouping
 from pfnm.tracing.export import Exported, evaluating, export
 from pfnm.tracing.groups import Pinned
 from pfnm.tracing.program import Program
-from pfnm.tracing.proof import Example, distance, proved
+from pfnm.tracing.proof import Example, Reads, distance, proved
 from pfnm.tracing.rules.call import Rule
 from pfnm.tracing.walk import Step, Walk, walk
 
@@ -48,8 +48,8 @@ class Trace:
     names: Mapping[str, tuple[str, ...]]
     """All names of each tensor, by the first."""
     example: Example
-    reads: Mapping[str, tuple[bool, ...]]
-    """Which axes of the module's own tensors are summed over."""
+    reads: Reads
+    """The spaces that operations sum over, for every axis of the module's own tensors."""
     others: Mapping[str, Tensor]
     """What else a state holds: counters, masks."""
     dtypes: Mapping[str, torch.dtype]
@@ -141,7 +141,7 @@ def trace(
     }
     example = Example(inputs, dict(kwargs))
     _same_as_module(module, program, arrays, example)
-    reads = {name: tuple(dim.read for dim in dims) for name, dims in found.tensors.items()}
+    reads = grouping.read_spaces(found, spaces)
     candidates = grouping.inner_candidates(graph)
     graph = proved(program, graph, arrays, example, candidates, reads)
     program.graph = graph

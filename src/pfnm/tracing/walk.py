@@ -274,5 +274,3 @@ def _aliased(node: fx.Node) -> fx.Node | None:
         if argument.alias_info and isinstance(own, fx.Node):
             return own
     return None
-
-

@@ -128,9 +128,9 @@ class Call:
         """A sum over the products along an axis of each."""
         self.join(left.dims[axis], right.dims[other])
         if right.weight:
-            right.dims[other].read = True
+            right.dims[other].read = right.dims[other]
         elif left.weight:
-            left.dims[axis].read = True
+            left.dims[axis].read = left.dims[axis]
         else:
             self.rigid(left.dims[axis], reason="two activations are multiplied along it")
 

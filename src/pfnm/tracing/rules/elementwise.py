@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pfnm.tracing.axes import Dim
 from pfnm.tracing.rules import rule
-from pfnm.tracing.rules.call import Call, Dims, Value
+from pfnm.tracing.rules.call import Call, Dims
 
 # Without the tag in PyTorch, though they are.
 POINTWISE = {
@@ -28,6 +27,7 @@ POINTWISE = {
     "aten.float", "aten.double", "aten.half", "aten.bool", "aten.data", "aten.pin_memory",
 }  # fmt: skip
 
+
 def is_pointwise(operation: object) -> bool:
     """Whether an operation treats every element alike."""
     if not isinstance(operation, torch._ops.OpOverload):
@@ -36,16 +36,27 @@ def is_pointwise(operation: object) -> bool:
     tagged = torch.Tag.pointwise in operation.tags
     return tagged or name in POINTWISE or name.removesuffix("_") in POINTWISE
 
+
 def pointwise(call: Call) -> Dims:
     """Everything that is broadcast together has the same positions."""
     values = [value for value in call.tensors if value is not call.get("out")]
     return call.broadcast([value.dims for value in values], len(call.shape))
+
 
 @rule("aten.copy_", "aten.fill_", "aten.zero_", "aten.masked_fill_", "aten.set_")
 def written(call: Call) -> Dims:
     """In place: what is written has the positions of what it is written to."""
     pointwise(call)
     return tuple(call.tensors[0].dims)
+
+
+@rule("aten.broadcast_tensors")
+def broadcast_tensors(call: Call) -> list[Dims]:
+    """Each in the shape of all together."""
+    values = call["tensors"]
+    whole = call.broadcast([value.dims for value in values])
+    return [whole] * len(values)
+
 
 @rule("aten.prelu")
 def prelu(call: Call) -> Dims:
@@ -54,6 +65,7 @@ def prelu(call: Call) -> Dims:
     if weight.dims and weight.dims[0].size > 1:
         call.join(x.dims[1] if len(x.dims) > 1 else x.dims[0], weight.dims[0])
     return tuple(x.dims)
+
 
 @rule("aten.glu")
 def glu(call: Call) -> Dims:
@@ -66,8 +78,8 @@ def glu(call: Call) -> Dims:
         call.join(own, other)
     return first
 
+
 @rule("aten.dropout2d", "aten.feature_alpha_dropout", "aten.dropout3d")
 def same(call: Call) -> Dims:
     """The dimensions of the first tensor."""
     return tuple(call.tensors[0].dims)
-

@@ -45,7 +45,8 @@ def _layer(call: Call, features: Dim, parameters: list[Value]) -> tuple[Dim, Dim
     inputs, recurrent_weight, *rest = parameters
     gates = GATES[call.name.split(".")[1]]
     call.join(inputs.dims[1], features)
-    inputs.dims[1].read = recurrent_weight.dims[1].read = True
+    for weight in (inputs, recurrent_weight):
+        weight.dims[1].read = weight.dims[1]
     kinds, cell = call.joiner.split(inputs.dims[0], gates)
     call.position(kinds, "a gate")
     for stacked in (recurrent_weight, *rest[:biases]):
@@ -54,7 +55,7 @@ def _layer(call: Call, features: Dim, parameters: list[Value]) -> tuple[Dim, Dim
     if len(rest) > biases:
         projection = rest[-1]
         call.join(projection.dims[1], cell)
-        projection.dims[1].read = True
+        projection.dims[1].read = projection.dims[1]
         out = projection.dims[0]
     call.join(recurrent_weight.dims[1], out)
     return cell, out
