@@ -14,7 +14,7 @@ TOKENS = 100
 
 
 def network(library: str, name: str, *shape: int) -> Callable[[Callable[[], nn.Module]], None]:
-    """Puts a network with inputs of this shape (numbers of tokens if it has two axes) on the list."""
+    """Puts a network with inputs of this shape on the list."""
 
     def put(build: Callable[[], nn.Module]) -> None:
         def made() -> Made:
@@ -228,7 +228,7 @@ def _monai() -> None:
         lambda: m.ViTAutoEnc(
             3,
             (32, 32),
-            (8, 8),
+            (16, 16),
             hidden_size=48,
             mlp_dim=96,
             num_layers=2,
@@ -568,7 +568,7 @@ def _transformers() -> None:
     image(
         "CvT",
         lambda: t.CvtForImageClassification(
-            t.CvtConfig(embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 1, 1], num_labels=10)
+            t.CvtConfig(embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 2, 3], num_labels=10)
         ),
         64,
     )

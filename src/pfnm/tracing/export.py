@@ -84,6 +84,8 @@ def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         else:
             sources[spec.arg.name] = Source("constant", target)
             constants[target] = _constant(program, target)
+    if any(_unknown(node.meta.get("val")) for node in graph.graph.nodes):
+        _Recorder(graph).record(module, sources, constants, pytree.tree_leaves((args, kwargs)))
     outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     user = tuple(
         own
@@ -177,11 +179,50 @@ def _subgraph(graph: fx.GraphModule, node: Any) -> fx.GraphModule | None:
 def _clean(graph: fx.Graph) -> None:
     """Without assertions, and without what nobody uses."""
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and "assert" in str(node.target) and not node.users:
+        checks = any(word in str(node.target) for word in ("assert", "sym_constrain"))
+        if node.op == "call_function" and checks and not node.users:
             graph.erase_node(node)
     graph.eliminate_dead_code()
 
 
-def flat_outputs(result: Any) -> list[Any]:
-    """The leaves of a nest of tuples, lists, dicts and dataclasses."""
-    return pytree.tree_leaves(result)
+def _unknown(meta: Any) -> bool:
+    """Whether a shape or a number depends on the values in tensors."""
+    if isinstance(meta, list | tuple):
+        return any(_unknown(own) for own in meta)
+    if isinstance(meta, Tensor):
+        return any(not isinstance(size, int) for size in meta.shape)
+    return isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+class _Recorder(fx.Interpreter):
+    """Runs the graph on the example, to know shapes that depend on the values in tensors."""
+
+    def record(
+        self,
+        module: nn.Module,
+        sources: Mapping[str, Source],
+        constants: Mapping[str, Any],
+        inputs: list[Any],
+    ) -> None:
+        """Puts the shapes of the run where the exported ones were."""
+        state, left = module.state_dict(), iter(inputs)
+        values = []
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                source = sources[node.name]
+                if source.kind == "tensor":
+                    values.append(state[source.name].detach().clone())
+                else:
+                    given = constants.get(source.name, None)
+                    own = given if source.kind == "constant" else next(left)
+                    values.append(own.clone() if isinstance(own, Tensor) else own)
+        with torch.no_grad():
+            self.run(*values)
+
+    def run_node(self, n: fx.Node) -> Any:
+        """What a node gives, and its shape in the node's notes."""
+        result = super().run_node(n)
+        n.meta["val"] = pytree.tree_map_only(
+            Tensor, lambda own: torch.empty_like(own, device="meta"), result
+        )
+        return result

@@ -65,6 +65,8 @@ class Call:
     arguments: dict[str, Any]
     shapes: list[tuple[int, ...]]
     joiner: Joiner
+    masks: list[Any] = field(default_factory=list)
+    """Those of the arguments that hold truth values."""
     sizes: Sizes | None = None
     """New values for arguments that are sizes, where leaves have other sizes."""
     instead: Any = None

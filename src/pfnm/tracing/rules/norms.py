@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pfnm.tracing.axes import Dim, length, segments
+from pfnm.tracing.axes import Dim, length
 from pfnm.tracing.rules import rule
 from pfnm.tracing.rules.call import Call, Dims, Map, Value
 
@@ -59,12 +59,12 @@ def group_norm(call: Call) -> Any:
     x: Value = call["input"]
     channels = _channel(call, x, "weight", "bias")
     groups = call.get("num_groups", "group")
-    size = channels.size // groups
-    if any(piece.size % size for piece in segments(channels)):  # a group across two pieces
-        call.joiner.cut(channels, [size] * groups)
+    halves = call.joiner.divide(channels, groups)
+    if halves is None:  # a group across two pieces: each group stays where it is
+        call.joiner.cut(channels, [channels.size // groups] * groups)
         call.rigid(channels, reason=NORMALISED)
         return tuple(x.dims)
-    blocks, inner = call.joiner.split(channels, groups)
+    blocks, inner = halves
     call.rigid(inner, reason=NORMALISED)
     if "num_groups" in call.arguments:
         call.sizes = lambda size: {"num_groups": length(blocks, size)}
