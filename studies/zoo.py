@@ -74,7 +74,7 @@ def moved(traced: Trace, module: nn.Module) -> float:
         for name, size in sizes.items()
         if any(groups & set(axis.spaces) for axis in traced.graph.axes[name])
     ]
-    return sum(own) / sum(sizes.values())
+    return float(sum(own) / sum(sizes.values()))
 
 
 def tried(name: str, library: str, build: Callable[[], Made]) -> Row:

@@ -156,11 +156,7 @@ def restrict(dim: Dim, index: Dim, start: int, piece: Dim) -> Dim:
     parts = tuple(restrict(part, index, start, piece) for part in dim.parts)
     if all(new is find(old) for new, old in zip(parts, dim.parts, strict=True)):
         return dim
-    if dim.form == "product":
-        return product(parts)
-    if dim.form == "sum":
-        return concatenation(parts)
-    return Dim(dim.size, "family", parts, over=dim.over, index=dim.index)
+    return Dim(dim.size, dim.form, parts, over=dim.over, index=dim.index)
 
 
 def family(index: Dim, parts: Sequence[Dim]) -> Dim:

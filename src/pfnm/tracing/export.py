@@ -158,11 +158,11 @@ def _inline(graph: fx.GraphModule) -> None:
             outputs = graph.graph.graph_copy(inner.graph, values)
         for user in list(node.users):
             if user.target is operator.getitem and isinstance(outputs, list | tuple):
-                user.replace_all_uses_with(outputs[user.args[1]])  # type: ignore[index, arg-type]
+                user.replace_all_uses_with(outputs[user.args[1]])
                 graph.graph.erase_node(user)
         if node.users:
             only = outputs[0] if isinstance(outputs, list | tuple) else outputs
-            node.replace_all_uses_with(only)  # type: ignore[arg-type]
+            node.replace_all_uses_with(only)
         graph.graph.erase_node(node)
         for own, other in inner.named_children():
             if not hasattr(graph, own):

@@ -204,7 +204,7 @@ def unsolved(
     own_layouts: Mapping[str, Layout],
     sizes: Mapping[str, int],
 ) -> dict[str, int]:
-    """Sizes that do not follow from the shapes of the tensors: the last space of a product first."""
+    """Sizes that do not follow from the tensors' shapes: the last space of a product first."""
     shapes = {name: tuple(dim.size for dim in layout.axes) for name, layout in own_layouts.items()}
     constant: dict[str, int] = {}
     while True:
@@ -246,18 +246,8 @@ def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned,
                 if leaf.pin is not None:
                     reasons[leaf.pin] = max(leaf.size, reasons.get(leaf.pin, 1))
             for pin, size in reasons.items():
-                result.append(
-                    Pinned(
-                        name,
-                        axis,
-                        size,
-                        pin.kind,
-                        pin.reason,
-                        pin.operation,
-                        pin.module,
-                        pin.in_the_way,
-                    )  # fmt: skip
-                )
+                where = (pin.operation, pin.module, pin.in_the_way)
+                result.append(Pinned(name, axis, size, pin.kind, pin.reason, *where))
     return tuple(result)
 
 

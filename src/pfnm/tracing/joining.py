@@ -209,10 +209,8 @@ class Joiner:
         if dim.size % outer:
             return None
         inner = dim.size // outer
-        if inner == 1:
-            return dim, ONE
-        if outer == 1:
-            return ONE, dim
+        if 1 in (outer, inner):
+            return (dim, ONE) if inner == 1 else (ONE, dim)
         if dim.form == "family":
             self.collapse(dim)
             return self.divide(dim, outer)
@@ -220,6 +218,9 @@ class Joiner:
             return self._divide_leaf(dim, outer, inner)
         if dim.form == "product":
             return self._divide_product(factors(dim), outer)
+        return self._divide_sum(dim, inner)
+
+    def _divide_sum(self, dim: Dim, inner: int) -> tuple[Dim, Dim] | None:
         halves = [
             self.divide(piece, piece.size // inner) if piece.size % inner == 0 else None
             for piece in segments(dim)

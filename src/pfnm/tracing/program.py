@@ -240,8 +240,8 @@ class _Run:
     def _call(self, step: Step, env: Env | None = None) -> Any:
         env = self.env if env is None else env
         node = step.node
-        args = list(fx.map_arg(node.args, lambda own: env[own]))  # type: ignore[arg-type, call-overload]
-        kwargs = dict(fx.map_arg(node.kwargs, lambda own: env[own]))  # type: ignore[arg-type, call-overload]
+        args = list(fx.map_arg(node.args, lambda own: env[own]))
+        kwargs = dict(fx.map_arg(node.kwargs, lambda own: env[own]))
         target: Any = node.target
         if step.sizes is not None:
             new = step.sizes(self.size)
@@ -267,9 +267,10 @@ class _Run:
     def _visited(self, number: int, step: Step, result: Any) -> Any:
         assert self.visit is not None
         assert step.map is not None
-        names = [argument.name for argument in step.node.target._schema.arguments]  # type: ignore[union-attr]
+        target: Any = step.node.target
+        names = [argument.name for argument in target._schema.arguments]
         argument = step.node.args[names.index(step.features)]
-        features = fx.map_arg(argument, lambda own: self.env[own])  # type: ignore[arg-type]
+        features = fx.map_arg(argument, lambda own: self.env[own])
         new = self.visit(step.map, features, result)
         if not new:
             return result

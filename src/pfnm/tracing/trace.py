@@ -96,14 +96,13 @@ class Trace:
                 notes.append(f"within {self.graph.inner[group]}")
             if group in self.graph.rigid:
                 notes.append(f"rigid: {self.graph.rigid[group]}")
-            count = len(self.graph.tensors_of(group))
-            rows.append((group, str(sizes[group]), str(count), "; ".join(notes)))
+            tensors = str(len(self.graph.tensors_of(group)))
+            rows.append((group, str(sizes[group]), tensors, "; ".join(notes)))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"{self.name}: {len(self.graph.groups)} groups, {len(self.names)} tensors"]
-        lines += [
-            f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip()
-            for row in rows
-        ]
+        for group, units, count, note in rows:
+            numbers = f"{units:>{widths[1]}}  {count:>{widths[2]}}"
+            lines.append(f"  {group:<{widths[0]}}  {numbers}  {note}".rstrip())
         shown = [own for own in self.pinned if own.kind not in ("kernel", "input", "output")]
         lines += ["  pinned:"] * bool(shown) + [f"    {own}" for own in shown]
         return "\n".join(lines)
@@ -257,7 +256,8 @@ def _norms(found: Walk) -> tuple[Norm, ...]:
         if own is None or own.kind != "batch_norm":
             continue
         mean, variance = own.statistics or (None, None)
-        before = by_node.get(step.node.args[0])  # type: ignore[call-overload]
+        entering: Any = step.node.args[0]
+        before = by_node.get(entering)
         after = _map_of(before) if before is not None and len(before.node.users) == 1 else None
         epsilon = float(own.arguments["eps"])
         result.append(Norm(own.weight, own.bias, mean, variance, epsilon, after))

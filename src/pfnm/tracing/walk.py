@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from pfnm.networks.graph import Role
-from pfnm.tracing.axes import ONE, Dim, Pin
+from pfnm.tracing.axes import ONE, Pin
 from pfnm.tracing.export import Exported
 from pfnm.tracing.joining import Joiner
 from pfnm.tracing.rules import rule_for
@@ -113,8 +113,9 @@ def _operation(
     joiner = found.joiner
     joiner.operation, joiner.module = str(node.target), module
     if node.target is operator.getitem:
-        holder, place = node.args
-        held = found.values[holder]  # type: ignore[index]
+        holder: Any = node.args[0]
+        place: Any = node.args[1]
+        held = found.values[holder]
         found.values[node] = held[place] if isinstance(held, list | tuple) else held
         found.steps.append(Step(node, module, found.values[node]))
         return
@@ -163,7 +164,8 @@ def _value(call: Call, dims: Dims, written: bool) -> Value:
     uniform = call.uniform or (
         bool(tensors) and name in KEEPS_UNIFORM and all(value.uniform for value in tensors)
     )
-    tensor, order = None, ()
+    tensor: str | None = None
+    order: tuple[int, ...] = ()
     first = tensors[0] if tensors else None
     if first is not None and first.tensor is not None and len(tensors) == 1:
         if rule_for_is_permute(call):
