@@ -1,8 +1,10 @@
 """How long good files of every format take to load, and to save.
 
-A network of 784-512-512-10 and one of sixty small layers, in each format, loaded and saved many
-times in one process; `--against` a checkout of another version measures that in turn with this one,
-a fresh process for each round. Medians. Results are printed and written to benchmarks/loading.json.
+A network of 784-512-512-10 and one of sixty small layers, in each format, as pfnm writes it and
+with bare tensors as others write them, loaded and saved many times. `--against` a checkout of
+another version does so in turn with this one, a process each, one file at a time. Medians of the
+processor's time, which other programs disturb little; what a disk takes is not in it. Results are
+printed and written to benchmarks/loading.json.
 """
 
 from __future__ import annotations
@@ -20,88 +22,114 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from engine import machine, table
-from rich.console import Console
 
 import pfnm
-from pfnm.networks.perceptron import mlp
 
 OUT = Path(__file__).with_suffix(".json")
 HERE = Path(__file__).parents[1]
 FORMATS = ("safetensors", "npz", "pt", "onnx", "skops")
 WIDTHS = {"wide": (784, 512, 512, 10), "deep": (20,) * 61}
-REPEATS = 5  # of each file in one process, after one that does not count
+WARM = 2  # times that do not count: libraries are imported, caches filled
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", type=Path, help="a checkout of another version")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--only", default="", help="files or verbs with this in their name")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure is not None:
-        print(json.dumps(measured(options.measure)))
+    if options.serve:
+        serve()
         return
-    trees = {"this tree": HERE}
-    if options.against is not None:
-        trees["against"] = options.against
-    times: dict[str, dict[str, list[float]]] = {name: {} for name in trees}
+    from engine import machine, table
+    from rich.console import Console
+
     with TemporaryDirectory() as place:
         write_files(Path(place))
-        for _ in range(options.rounds):
-            for name, tree in trees.items():
-                for what, spent in in_process(tree, place).items():
-                    times[name].setdefault(what, []).append(spent)
-    rows: list[dict[str, Any]] = []
-    for what in times["this tree"]:
-        here = median(times["this tree"][what])
-        row = {"what": what, "ms": f"{1000 * here:.1f}"}
-        if options.against is not None:
-            there = median(times["against"][what])
-            row |= {"against, ms": f"{1000 * there:.1f}", "ratio": f"{here / there:.2f}"}
-        rows.append(row)
-    Console(width=120).print(table("Loading and saving (medians)", rows))
+        trees = [Tree(HERE)] + ([] if options.against is None else [Tree(options.against)])
+        rows = [
+            row(verb, file, trees, options.rounds)
+            for file in sorted(Path(place).glob("*.*"))
+            for verb in (("load",) if "bare" in file.name else ("load", "save"))
+            if options.only in f"{verb} {file.name}"
+        ]
+        for tree in trees:
+            tree.end()
+    Console(width=120).print(table("Loading and saving (medians, processor time)", rows))
     OUT.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")
 
 
+def row(verb: str, file: Path, trees: list[Tree], rounds: int) -> dict[str, Any]:
+    """The median time of each version for one file, and of the ratio, round by round."""
+    times = [[tree.time(verb, file) for tree in trees] for _ in range(WARM + rounds)][WARM:]
+    found = {"what": f"{verb} {file.name}", "ms": f"{1000 * median(t[0] for t in times):.2f}"}
+    if len(trees) > 1:
+        found["against, ms"] = f"{1000 * median(there for _, there in times):.2f}"
+        found["ratio"] = f"{median(here / there for here, there in times):.2f}"
+    return found
+
+
 def write_files(place: Path) -> None:
+    """Networks of two kinds in every format, and their bare tensors."""
+    import torch
+    from safetensors.numpy import save_file
+
+    from pfnm.networks.perceptron import mlp
+
     rng = np.random.default_rng(0)
     for name, widths in WIDTHS.items():
         pairs = list(pairwise(widths))
         weights = [rng.normal(size=pair).astype(np.float32) / 9 for pair in pairs]
         biases = [rng.normal(size=pair[1]).astype(np.float32) for pair in pairs]
+        network = mlp(weights, biases, output="softmax")
         for extension in FORMATS:
-            pfnm.save(mlp(weights, biases, output="softmax"), place / f"{name}.{extension}")
+            pfnm.save(network, place / f"{name}.{extension}")
+        tensors = {key: np.ascontiguousarray(tensor) for key, tensor in network.tensors.items()}
+        save_file(tensors, place / f"{name}-bare.safetensors")
+        np.savez_compressed(place / f"{name}-bare.npz", **tensors)  # type: ignore[arg-type]
+        state_dict = {key: torch.tensor(tensor) for key, tensor in tensors.items()}
+        torch.save(state_dict, place / f"{name}-bare.pt")
 
 
-def in_process(tree: Path, place: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "--measure", place]
-    path = os.pathsep.join([str(tree / "src"), str(Path(__file__).parent)])
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True
-    )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+class Tree:
+    """A version of pfnm in a process of its own, which does what it is asked and says how long."""
+
+    def __init__(self, tree: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--serve"],
+            env={**os.environ, "PYTHONPATH": str(tree / "src")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def time(self, verb: str, file: Path) -> float:
+        """Seconds of processor time."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps([verb, str(file)]), file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.communicate()
 
 
-def measured(place: Path) -> dict[str, float]:
-    """Seconds to load and to save every file, each the median of several times."""
-    found = {}
-    for file in sorted(place.glob("*.*")):
-        network = pfnm.load(file)
-        times: dict[str, list[float]] = {"load": [], "save": []}
-        for number in range(1 + REPEATS):
-            begin = time.perf_counter()
+def serve() -> None:
+    """Load or save, line by line, as the standard input asks for it."""
+    for line in sys.stdin:
+        verb, name = json.loads(line)
+        file = Path(name)
+        copy = file.with_name(f"{os.getpid()}-copy{file.suffix}")
+        network = pfnm.load(file) if verb == "save" else None
+        begin = time.process_time()
+        if network is None:
             pfnm.load(file)
-            loaded = time.perf_counter()
-            pfnm.save(network, file.with_name(f"{number}-{os.getpid()}-copy{file.suffix}"))
-            times["load"].append(loaded - begin)
-            times["save"].append(time.perf_counter() - loaded)
-        for what, spent in times.items():
-            found[f"{what} {file.name}"] = median(spent[1:])
-        for copy in place.glob(f"*-{os.getpid()}-copy*"):
-            copy.unlink()
-    return found
+        else:
+            pfnm.save(network, copy)
+        print(time.process_time() - begin, flush=True)
+        copy.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

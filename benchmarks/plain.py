@@ -11,7 +11,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 
 def plain_match(

@@ -16,7 +16,8 @@ import torch
 from pfnm.lab.partition import dirichlet
 from pfnm.lab.plain import module_of
 from pfnm.lab.training import Recipe, batch_plan, initial_network, train_sites
-from pfnm.networks.network import IntArray, Network, Tensor
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
 from pfnm.networks.perceptron import layers
 
 SITES, EXAMPLES, INPUTS, CLASSES = 25, 12_000, 784, 10

@@ -15,13 +15,13 @@ import numpy as np
 from networks import site_networks
 from scipy.stats import spearmanr
 
+from pfnm.fusing.activity import activities, responses
 from pfnm.fusing.budget import width_limits
 from pfnm.fusing.joint import EMPHASES, FIT_PROBES, MATCH_PROBES, joint_states, repaired
-from pfnm.fusing.probes import CHECK_PROBES, probe, sure_agreement
+from pfnm.fusing.probes import CHECK_PROBES, probe, probes_for, sure_agreement
 from pfnm.fusing.sites import comparable
 from pfnm.lab.data import Data, data_folder, load_data
 from pfnm.matching.prior import Prior
-from pfnm.networks.perceptron import forward
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "choosing.jsonl"
 SETS = [(split, depth, 0) for split in ("even", "dirichlet") for depth in (3, 6)]
@@ -33,19 +33,19 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
     networks, counts = site_networks(data, split, depth, seed, work)
     sites, prior = comparable(networks, counts), Prior.fit(networks)
     rngs = np.random.default_rng(0).spawn(4)
-    to_match, to_fit = (
-        probe(sites, count, rng)
-        for count, rng in zip((MATCH_PROBES, FIT_PROBES), rngs[:2], strict=True)
-    )
+    active = activities(sites, probes_for(sites, MATCH_PROBES, rngs[0]))
+    to_fit = probe(sites, FIT_PROBES, rngs[1])
+    leaving = responses(sites, to_fit.inputs)
     to_check = probe(sites, CHECK_PROBES, rngs[2], to_judge=True)
     rows = []
     for budget in BUDGETS:
         limits = width_limits(networks, budget)
         for emphasis in (0.0, *EMPHASES):
-            states = joint_states(sites, prior, limits, to_match, emphasis, None, rngs[3], None)
-            for sweep, matchings in enumerate(states, start=1):
-                for ridge, network in repaired(sites, matchings, to_fit):
-                    right = forward(network, data.test_inputs).argmax(axis=1) == data.test_labels
+            states = joint_states(sites, prior, limits, active, emphasis, None, rngs[3], None)
+            for sweep, (matchings, _) in enumerate(states, start=1):
+                found = {group: own.assignments for group, own in matchings.items()}
+                for ridge, network in repaired(sites, found, to_fit, leaving):
+                    right = network.run(data.test_inputs).argmax(axis=1) == data.test_labels
                     rows.append(
                         {
                             "split": split, "depth": depth, "seed": seed, "budget": budget,

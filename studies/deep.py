@@ -22,7 +22,7 @@ import pfnm
 from pfnm.lab.baselines import naive_average
 from pfnm.lab.data import Data, data_folder, load_data
 from pfnm.networks.network import Array, Network
-from pfnm.networks.perceptron import forward, probabilities
+from pfnm.networks.outputs import probabilities
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep"
 DEPTHS = (3, 6, 1, 2, 4)
@@ -41,7 +41,7 @@ def cells(
         return float(100 * (outputs.argmax(axis=1) == y).mean())
 
     def of(network: Network) -> dict[str, Any]:
-        return {"accuracy": accuracy(forward(network, x)), "parameters": network.parameters}
+        return {"accuracy": accuracy(network.run(x)), "parameters": network.parameters}
 
     def fused(**options: Any) -> dict[str, Any]:
         start = time.perf_counter()
@@ -67,7 +67,7 @@ def cells(
     def whole(number: int) -> dict[str, Any]:
         """The sites with most examples: their networks side by side, outputs added."""
         largest = np.argsort(-counts.sum(axis=1), kind="stable")[:number]
-        total = sum(forward(networks[j], x) for j in largest)
+        total = sum(networks[j].run(x) for j in largest)
         return {"accuracy": accuracy(total), "parameters": number * networks[0].parameters}
 
     yield "local mean", local

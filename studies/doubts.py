@@ -36,7 +36,7 @@ from pfnm.fusing.probes import Probing, probe
 from pfnm.fusing.sites import Sites, comparable
 from pfnm.lab.data import data_folder
 from pfnm.networks.network import Array, Network
-from pfnm.networks.perceptron import forward, layers
+from pfnm.networks.perceptron import layers
 
 RESULTS = Path(__file__).parents[1] / "results" / "doubts.jsonl"
 PROBES = 1000
@@ -46,7 +46,7 @@ def statistics(sites: Sites, probing: Probing) -> dict[str, Array]:
     """What may tell the shares of classes, (J, K) each: of the last layer, or of answers."""
     tops = [layers(network)[-1] for network in sites.networks]
     answers = probabilities(sites, probing)
-    logits = np.array([site[-1] for site in probing.responses], dtype=float)
+    logits = np.array(list(probing.outputs), dtype=float)
     said = answers.argmax(axis=1)
     classes = range(answers.shape[1])
     return {
@@ -101,7 +101,7 @@ def worth(found: Federation, sites: Sites, probing: Probing) -> dict[str, float]
     x, y = found.data.test_inputs, found.data.test_labels
 
     def accuracy(network: Network) -> float:
-        return round(float((forward(network, x).argmax(axis=1) == y).mean()), 4)
+        return round(float((network.run(x).argmax(axis=1) == y).mean()), 4)
 
     result = {"best site": max(accuracy(network) for network in sites.networks)}
     seen = np.where(sites.known, found.counts, 0)

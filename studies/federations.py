@@ -22,7 +22,8 @@ from pfnm.frameworks.sklearn import from_estimator
 from pfnm.fusing.inputs import UNIT_RANGE, InputRange
 from pfnm.lab.data import Data, load_data
 from pfnm.lab.partition import by_label, by_size, dirichlet, homogeneous
-from pfnm.networks.network import OUTPUT, Array, IntArray, Network, Tensor
+from pfnm.networks.graph import OUTPUT, IntArray
+from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.perceptron import mlp
 
 EVEN = ("even", "sizes", "small", "rare")

@@ -16,7 +16,6 @@ import pfnm
 from pfnm.lab.data import data_folder, load_data
 from pfnm.lab.training import Recipe, initial_network, train_sites
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward
 
 RESULTS = Path(__file__).parents[1] / "results" / "deep" / "pair.jsonl"
 HIDDEN = (400, 200, 100)
@@ -32,7 +31,7 @@ def main() -> None:
     x, y = data.test_inputs, data.test_labels
 
     def accuracy(network: Network) -> float:
-        return float(100 * (forward(network, x).argmax(axis=1) == y).mean())
+        return float(100 * (network.run(x).argmax(axis=1) == y).mean())
 
     recipe = Recipe(hidden=HIDDEN, weight_scale=None, bias_start=None)
     rows = []

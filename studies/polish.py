@@ -26,7 +26,7 @@ from pfnm.fusing.sites import comparable
 from pfnm.lab.data import Data, data_folder, load_data
 from pfnm.lab.training import Recipe, initial_network
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward, probabilities
+from pfnm.networks.outputs import probabilities
 
 ROWS = Path(__file__).parents[1] / "results" / "deep" / "polish.jsonl"
 CELLS = {
@@ -74,7 +74,7 @@ def measured(
         return float(100 * (outputs.argmax(axis=1) == y).mean())
 
     def of(network: Network) -> float:
-        return right(forward(network, x))
+        return right(network.run(x))
 
     outputs = [probabilities(network, x) for network in networks]
     shares = sites.class_shares[:, None]
@@ -93,7 +93,7 @@ def measured(
     return {
         "ensemble": right(np.mean(outputs, axis=0)),
         "weighted": right((shares * outputs).sum(axis=0)),
-        "together": right(said_together(sites, [forward(n, x).T for n in networks]).T),
+        "together": right(said_together(sites, [n.run(x).T for n in networks]).T),
         "fused": of(fused.network),
         "polished": of(polished.network),
         **{what: of(network) for what, network in others.items()},

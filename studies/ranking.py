@@ -19,7 +19,6 @@ from scipy.stats import spearmanr
 
 import pfnm
 from pfnm.lab.data import data_folder, load_data
-from pfnm.networks.perceptron import forward
 
 ROWS = Path(__file__).parents[1] / "results" / "deep" / "ranking.jsonl"
 SETS = (("even", 6), ("even", 3), ("dirichlet", 3), ("dirichlet", 1), ("authors", 3))
@@ -44,7 +43,7 @@ def run(work: Path, seeds: Sequence[int]) -> None:
             if (split, depth, seed, budget, spread) in done:
                 continue
             fusion = pfnm.fuse(networks, class_counts=counts, budget=budget, spread=spread)
-            right = forward(fusion.network, data.test_inputs).argmax(axis=1) == data.test_labels
+            right = fusion.network.run(data.test_inputs).argmax(axis=1) == data.test_labels
             row = {
                 **dict(zip(keys, (split, depth, seed, budget, spread), strict=True)),
                 "accuracy": float(100 * right.mean()),

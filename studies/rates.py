@@ -23,7 +23,6 @@ from pfnm.lab.data import Data, load_data
 from pfnm.lab.method import Local, State, accuracy
 from pfnm.lab.methods import METHODS
 from pfnm.lab.setting import Setting, federation, paper_training
-from pfnm.networks.perceptron import forward
 
 RATES = {  # at the last, training comes to little or nothing
     "mnist": (0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0),
@@ -65,7 +64,7 @@ def _measured(
     network = state.server.network
     if network is None:
         return "0", "0"  # every site's training came to values that are not finite
-    right = forward(network, data.train_inputs).argmax(axis=1) == data.train_labels
+    right = network.run(data.train_inputs).argmax(axis=1) == data.train_labels
     return f"{right.mean():.4f}", f"{accuracy(sites_there, network):.4f}"
 
 

@@ -11,26 +11,32 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isnan, nan
 from pathlib import Path
 
 import torch
 from torch import nn
 from zoo_networks import NETWORKS, Made
 
+import pfnm
 from pfnm.errors import PFNMError
+from pfnm.tracing.proof import distance
 from pfnm.tracing.shuffling import shuffled_by
-from pfnm.tracing.trace import Trace, trace
+from pfnm.tracing.trace import Trace, module_outputs, trace
 
 PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
+COPIES = 3
 SPREAD = 0.2  # of what is added to scales, biases and statistics, so that none of them is trivial
 HEAD = """# Networks of other libraries
 
 Each is traced and proved on random inputs, then a copy with every hidden unit renamed is run beside
 it (`pfnm.shuffled`). *Moved* is the share of parameters in tensors of which an axis was permuted.
+*Fused back*: three such copies are fused at budget 1; how far the result's outputs are from the
+network's, relative to the largest.
 {proved} of {all} are proved, {refused} refused, none is silently wrong. Made by `make zoo`.
 
-| network | library | parameters | groups | result | moved | seconds |
-|---|---|---:|---:|---|---:|---:|
+| network | library | parameters | groups | result | moved | fused back | seconds to trace |
+|---|---|---:|---:|---|---:|---:|---:|
 """
 
 
@@ -42,11 +48,13 @@ class Row:
     groups: int
     result: str
     moved: float
+    fused_back: float
     seconds: float
 
     def __str__(self) -> str:
         cells = (self.name, self.library, f"{self.parameters:,}", str(self.groups), self.result)
-        return f"| {' | '.join(cells)} | {self.moved:.0%} | {self.seconds:.1f} |"
+        back = "" if isnan(self.fused_back) else f"{self.fused_back:.0e}"
+        return f"| {' | '.join(cells)} | {self.moved:.0%} | {back} | {self.seconds:.1f} |"
 
 
 def disturbed(module: nn.Module, seed: int) -> nn.Module:
@@ -91,15 +99,27 @@ def tried(name: str, library: str, build: Callable[[], Made]) -> Row:
             warnings.simplefilter("ignore")
             traced = trace(module, *inputs, **kwargs)
             seconds = time.perf_counter() - start
-            shuffled_by(traced, module, seed=1)
+            copies = [shuffled_by(traced, module, seed=seed) for seed in range(COPIES)]
+            far = fused_back(traced, module, copies)
     except PFNMError as error:
-        return Row(
-            name, library, parameters, 0, f"refused: {error}", 0, time.perf_counter() - start
-        )
+        seconds = time.perf_counter() - start
+        return Row(name, library, parameters, 0, f"refused: {error}", 0, nan, seconds)
     ways = [own for own in traced.pinned if own.in_the_way]
     result = f"proved; pinned: {ways[0]}" if ways else "proved"
     share = moved(traced, module)
-    return Row(name, library, parameters, len(traced.graph.groups), result, share, seconds)
+    return Row(name, library, parameters, len(traced.graph.groups), result, share, far, seconds)
+
+
+def fused_back(traced: Trace, module: nn.Module, copies: list[nn.Module]) -> float:
+    """How far the fusion of shuffled copies is from the network, relative to the largest output."""
+    if any(own.in_the_way for own in traced.pinned):
+        return nan
+    example = traced.example
+    given = dict(example.kwargs) if example.kwargs else example.inputs
+    fused = pfnm.fuse(copies, example_inputs=given, budget=1.0).model
+    number = traced.program.output
+    found, expected = (module_outputs(own, example)[number] for own in (fused, module))
+    return float(distance(found, expected))
 
 
 def rows(word: str) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pfnm.networks.network import IntArray
+from pfnm.networks.graph import IntArray
 
 
 class Replay(np.random.Generator):

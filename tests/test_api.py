@@ -8,7 +8,6 @@ import pytest
 from conftest import random_network
 
 import pfnm
-from pfnm.networks.perceptron import forward
 
 
 def test_files_of_different_formats_fuse_together(tmp_path: Path) -> None:
@@ -22,7 +21,7 @@ def test_files_of_different_formats_fuse_together(tmp_path: Path) -> None:
     from_files, from_memory = pfnm.fuse(paths), pfnm.fuse(networks)
     inputs = np.random.default_rng(0).normal(size=(5, 6))
     np.testing.assert_allclose(
-        forward(from_files.network, inputs), forward(from_memory.network, inputs), rtol=1e-5
+        from_files.network.run(inputs), from_memory.network.run(inputs), rtol=1e-5
     )
 
 

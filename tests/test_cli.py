@@ -12,7 +12,7 @@ import pytest
 from conftest import Run, random_network
 
 import pfnm
-from pfnm.networks.perceptron import forward, mlp
+from pfnm.networks.perceptron import mlp
 
 
 def test_fuse_inspect_evaluate(run: Run, site_files: list[Path], tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_fuse_inspect_evaluate(run: Run, site_files: list[Path], tmp_path: Path)
     assert json.loads(text)["widths"] == fused.widths
 
     x = np.random.default_rng(0).normal(size=(20, 6))
-    y = forward(fused, x).argmax(axis=1)
+    y = fused.run(x).argmax(axis=1)
     np.savez(tmp_path / "test.npz", x=x, y=np.where(np.arange(20) < 15, y, (y + 1) % 4))
     status, text, _ = run("evaluate", target, "--data", tmp_path / "test.npz", "--json")
     assert (status, json.loads(text)["accuracy"]) == (0, 0.75)
@@ -278,7 +278,7 @@ def test_frontier_shows_size_against_accuracy(
     run: Run, site_files: list[Path], tmp_path: Path
 ) -> None:
     x = np.random.default_rng(0).normal(size=(40, 6))
-    y = forward(pfnm.load(site_files[0]), x).argmax(axis=1)
+    y = pfnm.load(site_files[0]).run(x).argmax(axis=1)
     np.savez(tmp_path / "val.npz", x=x, y=y)
     arguments = ["frontier", *site_files, "--budgets", "1x,none", "--data", tmp_path / "val.npz"]
     status, text, _ = run(*arguments, "-o", tmp_path / "frontier.png", "--json")
@@ -303,7 +303,7 @@ def test_calibrate_chooses_on_labelled_data(
     run: Run, site_files: list[Path], tmp_path: Path
 ) -> None:
     x = np.random.default_rng(0).normal(size=(40, 6))
-    np.savez(tmp_path / "val.npz", x=x, y=forward(pfnm.load(site_files[1]), x).argmax(axis=1))
+    np.savez(tmp_path / "val.npz", x=x, y=pfnm.load(site_files[1]).run(x).argmax(axis=1))
     target = tmp_path / "g.npz"
     status, _, _ = run("fuse", *site_files, "-o", target, "--calibrate", tmp_path / "val.npz")
     assert status == 0

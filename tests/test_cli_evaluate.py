@@ -15,7 +15,7 @@ import pfnm
 from pfnm.cli import files as command
 from pfnm.cli.files import output_told
 from pfnm.networks.network import Network, Scaling
-from pfnm.networks.perceptron import forward, mlp
+from pfnm.networks.perceptron import mlp, perceptron
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))
@@ -24,7 +24,7 @@ X = RNG.normal(size=(40, 6))
 @pytest.fixture
 def table(site_files: list[Path], tmp_path: Path) -> Path:
     """The first site's own answers as a table, a quarter of them wrong."""
-    answers = forward(pfnm.load(site_files[0]), X).argmax(axis=1)
+    answers = pfnm.load(site_files[0]).run(X).argmax(axis=1)
     answers[:10] = (answers[:10] + 1) % 4
     rows = ["f0,f1,f2,f3,f4,f5,outcome"]
     rows += [",".join(map(repr, map(float, x))) + f",{y}" for x, y in zip(X, answers, strict=True)]
@@ -164,7 +164,7 @@ def test_inspect_tells_of_the_inputs(run: Run, tmp_path: Path) -> None:
         random_network(0, (10, 5, 2)),
         features=tuple(f"f{place}" for place in range(10)),
         scaling=Scaling(column, column + 1, column - 9, column + 9),
-        activation_told=False,
+        program=replace(perceptron(random_network(0, (10, 5, 2))), activation_told=False),
     )
     pfnm.save(network, tmp_path / "any.npz")
     _, text, _ = run("inspect", tmp_path / "any.npz")

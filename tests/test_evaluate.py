@@ -21,7 +21,7 @@ from pfnm.frontier import frontier
 from pfnm.lab.baselines import naive_average
 from pfnm.measures import calibration_error
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import ROWS, forward, mlp
+from pfnm.networks.perceptron import ROWS, mlp
 
 INPUTS = np.array([[1.0, -2.0, -3.0], [-1.0, 2.0, 3.0], [-1.0, -2.0, 3.0], [4.0, -1.0, -1.0]])
 BEST = [0, 2, 2, 0]  # the largest of each row
@@ -270,7 +270,7 @@ def test_many_rows_are_run_in_blocks(rows: int) -> None:
     network = mlp([rng.normal(size=(3, 4)), rng.normal(size=(4, 2))])
     inputs = rng.normal(size=(rows, 3))
     first, second = (network.tensors[f"layers.{c}.weight"].T for c in range(2))
-    np.testing.assert_allclose(forward(network, inputs), np.maximum(inputs @ first, 0) @ second)
+    np.testing.assert_allclose(network.run(inputs), np.maximum(inputs @ first, 0) @ second)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2 * ROWS, 5), (2, 3, 1)])
@@ -278,4 +278,4 @@ def test_rows_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
     network = mlp([np.eye(3)], name="north")
     words = re.escape(f"north takes 3 inputs, the data has shape {shape}")
     with pytest.raises(PFNMError, match=words):
-        forward(network, np.zeros(shape))
+        network.run(np.zeros(shape))

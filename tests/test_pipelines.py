@@ -44,7 +44,8 @@ from pfnm.formats import load, save
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
 from pfnm.fusing.sites import comparable
 from pfnm.networks.network import Network, Scaling
-from pfnm.networks.perceptron import forward, mlp, probabilities
+from pfnm.networks.outputs import probabilities
+from pfnm.networks.perceptron import mlp
 from pfnm.networks.scaling import Affine, pooled, taking_plain, taking_scaled
 
 RNG = np.random.default_rng(0)
@@ -103,11 +104,11 @@ def test_scaled_and_plain_inputs_are_one_function(seed: int, biased: bool) -> No
     inner = taking_scaled(network, scaling)
     rows = centre + scale * rng.normal(size=(4, 3))
     shown = (rows - (centre if biased else 0)) / scale
-    np.testing.assert_allclose(forward(inner, shown), forward(network, rows), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(inner.run(shown), network.run(rows), rtol=1e-6, atol=1e-6)
     again = taking_plain(inner, scaling)
     assert inner.scaling is None
     assert again.scaling is scaling
-    np.testing.assert_allclose(forward(again, rows), forward(network, rows), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(again.run(rows), network.run(rows), rtol=1e-6, atol=1e-6)
 
 
 QUARTILES = np.subtract(*np.percentile(ROWS, [75, 25], axis=0))
@@ -163,7 +164,7 @@ def test_regressors_in_pipelines() -> None:
         before = quietly(make_pipeline(MinMaxScaler(), perceptron_), target=target)
         network = from_estimator(before)
         expected = before.predict(ROWS)
-        np.testing.assert_allclose(forward(network, ROWS).reshape(expected.shape), expected)
+        np.testing.assert_allclose(network.run(ROWS).reshape(expected.shape), expected)
         after = to_estimator(network)
         np.testing.assert_allclose(after.predict(ROWS), expected)
         assert isinstance(after[-1], MLPRegressor)
@@ -279,7 +280,7 @@ def test_columns_in_another_order_are_put_in_one() -> None:
     for before, after, names in zip(networks, sites.networks, ("abcd", "dacb"), strict=True):
         order = ["abcd".index(name) for name in names]
         assert after.features == tuple("abcd")
-        np.testing.assert_allclose(forward(after, ROWS), forward(before, ROWS[:, order]))
+        np.testing.assert_allclose(after.run(ROWS), before.run(ROWS[:, order]))
     centre = scaling_of(sites.networks[1]).centre
     np.testing.assert_allclose(centre, MEAN)
     assert sites.networks[0].scaling is sites.networks[1].scaling
@@ -305,7 +306,7 @@ def test_files_keep_names_and_scaling(tmp_path: Path, extension: str) -> None:
     for part in ("centre", "scale", "low", "high"):
         expected = getattr(scaling_of(network), part)
         np.testing.assert_array_equal(getattr(scaling_of(again), part), expected)
-    np.testing.assert_allclose(forward(again, ROWS), forward(network, ROWS))
+    np.testing.assert_allclose(again.run(ROWS), network.run(ROWS))
     assert isinstance(to_estimator(again), Pipeline)
 
 

@@ -21,8 +21,9 @@ from pfnm.lab.method import accuracy, train_local
 from pfnm.lab.runs import simulate
 from pfnm.lab.setting import Setting
 from pfnm.lab.setting import federation as digit_sites
+from pfnm.networks.activations import ACTIVATIONS
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import ACTIVATIONS, forward
+from pfnm.networks.perceptron import with_activation
 
 torch = pytest.importorskip("torch")
 WEIGHT = "layers.0.weight"
@@ -65,7 +66,7 @@ def test_the_same_seed_gives_the_same_network() -> None:
 
 
 def like_answers(network: Network, networks: list[Network], inputs: np.ndarray) -> float:
-    wanted = said_together(comparable(networks), [forward(n, inputs).T for n in networks])
+    wanted = said_together(comparable(networks), [n.run(inputs).T for n in networks])
     return alike(network, inputs, wanted)
 
 
@@ -193,11 +194,10 @@ def test_values_and_sigmoids(output: str) -> None:
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_every_activation_is_numpys(activation: str) -> None:
-    network = replace(random_network(0, (8, 12, 4)), activation=activation)
+    network = with_activation(random_network(0, (8, 12, 4)), activation)
     inputs = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
-    stack = teaching._tensors(network)
-    found = teaching._forward(stack, torch.from_numpy(inputs), teaching._activation(network))
-    np.testing.assert_allclose(found.numpy(), forward(network, inputs), rtol=1e-3, atol=1e-4)
+    found = network.program.run(teaching._tensors(network), torch.from_numpy(inputs))
+    np.testing.assert_allclose(found.numpy(), network.run(inputs), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.usefixtures("few_probes")

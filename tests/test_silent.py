@@ -18,6 +18,7 @@ from pfnm.lab.data import load_data
 from pfnm.lab.method import accuracy, train_local
 from pfnm.lab.setting import Federation, Setting, federation
 from pfnm.networks.network import Array, Network
+from pfnm.networks.perceptron import perceptron
 
 neural = pytest.importorskip("sklearn.neural_network")
 datasets = pytest.importorskip("sklearn.datasets")
@@ -225,7 +226,8 @@ def test_check_takes_what_the_fused_file_says(told: dict[str, Any], tmp_path: Pa
 
 
 def test_what_is_told_counts_for_networks_too() -> None:
-    told = replace(random_network(0), activation_told=False)
+    told = random_network(0)
+    told = replace(told, program=replace(perceptron(told), activation_told=False))
     fusion = pfnm.fuse([told, replace(told, name="b")], activation="tanh")
     assert fusion.network.activation == "tanh"
     assert "activation" not in options_of(fusion)

@@ -14,6 +14,7 @@ from conftest import Run, random_network
 
 import pfnm
 from pfnm.cli.console import COMMANDING, escaped
+from pfnm.networks.perceptron import perceptron
 
 HOSTILE = "\x1b[31m\x9b2J\x07\u202e\u2028[b]\nend"  # colours, clears, rings, turns, breaks
 ROOT = Path(__file__).parents[1]
@@ -32,10 +33,16 @@ def test_nothing_out_of_a_file_is_printed_raw(run: Run, tmp_path: Path) -> None:
         first, second = (f"{HOSTILE}{n}" for n in (1, 2))
         tensors = dict(zip((first, "1", second, "2"), network.tensors.values(), strict=True))
         axes = dict(zip(tensors, network.graph.axes.values(), strict=True))
+        names = ((first, "1"), (second, "2"))
+        maps = tuple(
+            replace(at, weight=weight, bias=bias)
+            for at, (weight, bias) in zip(network.program.maps, names, strict=True)
+        )
         network = replace(
             network,
             tensors=tensors,
             graph=pfnm.UnitGraph(axes, network.graph.groups),
+            program=replace(perceptron(network), maps=maps),
             labels=tuple(labels),
             features=tuple(f"{HOSTILE}{k}" for k in range(4)),
             metadata={"sites": [{"name": HOSTILE}]},
@@ -99,14 +106,21 @@ class Interrupting:
         if name == "{library}":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting)
-from pfnm_command import main
-main()
+{start}
 """
+COMMAND = "from pfnm_command import main; main()"
+MODULE = "import runpy; runpy.run_module('pfnm', run_name='__main__')"
 
 
 @pytest.mark.parametrize("library", ["numpy", "scipy.special", "typer", "pfnm.cli.lab"])
 def test_an_interrupt_while_importing_is_one_line(library: str) -> None:
-    done = python(INTERRUPTED_AT.format(library=library), "--version")
+    done = python(INTERRUPTED_AT.format(library=library, start=COMMAND), "--version")
+    assert (done.returncode, done.stderr) == (130, "pfnm: interrupted\n")
+
+
+@pytest.mark.parametrize("library", ["typer", "pfnm.cli.lab"])
+def test_so_is_one_of_the_module(library: str) -> None:
+    done = python(INTERRUPTED_AT.format(library=library, start=MODULE), "--version")
     assert (done.returncode, done.stderr) == (130, "pfnm: interrupted\n")
 
 

@@ -2,16 +2,17 @@
 
 from importlib.metadata import version
 
-from pfnm.api import check, fuse
+from pfnm.api import check, fuse, load, shuffled, trace
 from pfnm.conversion import as_sites
 from pfnm.errors import PFNMError, PFNMWarning
-from pfnm.formats import load, save
+from pfnm.formats import save
 from pfnm.fusing.kinds import Pictures, Signals, Table
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Check, Fusion
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Axis, Network, UnitGraph
+from pfnm.networks.graph import Axis, UnitGraph
+from pfnm.networks.network import Network
 
 __version__ = version("pfnm")
 
@@ -35,4 +36,6 @@ __all__ = [
     "load",
     "match",
     "save",
+    "shuffled",
+    "trace",
 ]

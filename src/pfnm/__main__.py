@@ -1,5 +1,8 @@
-"""`python -m pfnm` is the command `pfnm`."""
+"""`python -m pfnm` is the command `pfnm`.
 
-from pfnm.cli import main
+Python imports the package itself before it comes here: an interrupt in that first moment is its.
+"""
+
+from pfnm_command import main
 
 main()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pfnm import threads
-from pfnm.conversion import Counts, Ends, as_networks, as_sites
+from pfnm import formats, threads
+from pfnm.conversion import Counts, Ends, as_networks, as_sites, load_module
 from pfnm.errors import PFNMError
 from pfnm.formats.sites import duplicates
 from pfnm.fusing.atoms import Assignments
@@ -24,9 +25,13 @@ from pfnm.fusing.sites import Sites, comparable
 from pfnm.fusing.topdown import fuse_topdown
 from pfnm.fusion import Check, Fusion, checked
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import OUTPUT, Label
-from pfnm.networks.perceptron import HEADS
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Label
+from pfnm.networks.outputs import HEADS
 from pfnm.verdicts import open_head, tell
+
+if TYPE_CHECKING:
+    from pfnm.tracing.trace import Trace
 
 METHODS = ("joint", "topdown")
 DOUBT_PROBES = 500  # by which sites are compared with each other
@@ -45,6 +50,9 @@ def fuse(
     inputs: Inputs | str | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
+    example_inputs: Any = None,
+    output: int | str | None = None,
+    model: Any = None,
     method: str = "joint",
     budget: Budget | Literal["default"] = "default",
     max_params: int | None = None,
@@ -62,8 +70,9 @@ def fuse(
     Parameters
     ----------
     networks
-        Files, scikit-learn MLPs or pipelines, state dicts or `Network`s, at least two; or `Sites`
-        that were made of such (`pfnm.as_sites`), which then hold what the next eight tell.
+        Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
+        two; or `Sites` that were made of such (`pfnm.as_sites`), which then hold what the next
+        eleven tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -77,6 +86,10 @@ def fuse(
         text such as "pictures:3x32x32". By default the kind the sites agree most on.
     input_range, input_like
         Between which values inputs lie (default 0 to 1), or a few real ones to imitate.
+    example_inputs, output, model
+        For PyTorch modules: a batch as they take it (a tensor, a tuple of positional inputs, or a
+        dict of keyword inputs), and which of several outputs counts (by number or key). With files
+        of any architecture also a module of it, whose own weights do not matter.
     method
         "joint" (all layers together), or "topdown" (the paper's).
     budget, max_params
@@ -99,7 +112,8 @@ def fuse(
     >>> fuse(sites, budget="1x", seed=1).widths
     {'hidden1': 5}
     """
-    told = (class_counts, site_weights, labels, activation, head, inputs, input_range, input_like)
+    told: tuple[Any, ...] = (class_counts, site_weights, labels, activation, head, inputs)
+    told += (input_range, input_like, example_inputs, output, model)
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,
@@ -111,6 +125,9 @@ def fuse(
             inputs=inputs,
             input_range=input_range,
             input_like=input_like,
+            example_inputs=example_inputs,
+            output=output,
+            model=model,
         )
     elif any(value is not None for value in told):
         raise PFNMError("the sites hold all that is told of them; tell it to as_sites")
@@ -130,11 +147,73 @@ def fuse(
     fusion = replace(
         fusion,
         options={**fusion.options, "seed": int(seed)},
-        template=None if isinstance(networks, Sites) else networks[0],
+        template=_template(networks, model),
         doubts=doubts(sites, seed),
     )
     tell(fusion.warnings)
     return fusion
+
+
+def _template(networks: Sequence[Any] | Sites, model: Any) -> Any:
+    """What the global network is given back as."""
+    return model if model is not None or isinstance(networks, Sites) else networks[0]
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    model: Any = None,
+    activation: str | None = None,
+    output: str | None = None,
+    labels: Sequence[Label] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Read a network from a file. Nothing in the file is ever executed.
+
+    model: a PyTorch module of the architecture whose weights the file holds; what is given back is
+    a copy of it with these weights, of whatever widths. Without one the file holds a multilayer
+    perceptron, and a `Network` is given back; for the other arguments see `pfnm.formats.load`.
+    """
+    if model is None:
+        return formats.load(path, activation=activation, output=output, labels=labels, name=name)
+    if any(told is not None for told in (activation, output, labels, name)):
+        raise PFNMError("a model says itself what it computes; leave what is told beside it out")
+    return load_module(path, model)
+
+
+def trace(
+    module: Any,
+    *example_inputs: Any,
+    output: int | str | None = None,
+    rules: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Trace:
+    """The unit groups of a PyTorch module, found from its operations and proved on an example.
+
+    `print` shows them. output: which of several outputs counts. rules: what custom operations do to
+    axes (docs/modules.md).
+    """
+    from pfnm.tracing.trace import trace as traced
+
+    return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
+
+
+def shuffled(
+    module: Any,
+    example_inputs: Sequence[Any],
+    seed: int = 0,
+    *,
+    output: int | str | None = None,
+) -> Any:
+    """A copy of a PyTorch module with its hidden units renamed: other tensors, the same function.
+
+    example_inputs as `fuse` takes them.
+    """
+    from pfnm.tracing.modules import given_inputs
+    from pfnm.tracing.shuffling import shuffled as renamed
+
+    args, kwargs = given_inputs(example_inputs)
+    return renamed(module, args, seed, example_kwargs=kwargs, output=output)
 
 
 @threads.limited()

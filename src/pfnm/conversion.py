@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.formats import load, site_names
+from pfnm.formats.states import read_state
 from pfnm.formats.tables import counts_matrix, read_class_counts
 from pfnm.fusing.choosing import chosen_inputs
 from pfnm.fusing.doubts import estimated_shares
@@ -21,8 +22,9 @@ from pfnm.fusing.inputs import InputRange, Inputs, Like, Scaled, WithUnits
 from pfnm.fusing.kinds import Pictures, Signals, Table, parsed_kind
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites, comparable, in_scaled_units, with_counts
-from pfnm.networks.network import INPUT, Label, Network, Tensor
-from pfnm.networks.perceptron import with_head
+from pfnm.networks.network import Label, Network, Tensor
+from pfnm.networks.outputs import with_head
+from pfnm.networks.perceptron import with_activation
 
 CHOICE_SEED = 0  # of the inputs by which a kind is chosen, always the same
 
@@ -45,6 +47,9 @@ def as_sites(
     inputs: Inputs | str | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
+    example_inputs: Any = None,
+    output: int | str | None = None,
+    model: Any = None,
     record: Mapping[str, Any] | None = None,
 ) -> Sites:
     """The sites in one comparable form, with all that is known of them; arguments as `fuse` has.
@@ -55,7 +60,15 @@ def as_sites(
     if isinstance(networks, str | PathLike | Mapping) or not isinstance(networks, Iterable):
         raise PFNMError("give a list of networks or files, at least two")
     networks = list(networks)
-    own = as_networks(networks, labels=labels, activation=activation, head=head)
+    own = as_networks(
+        networks,
+        labels=labels,
+        activation=activation,
+        head=head,
+        example_inputs=example_inputs,
+        output=output,
+        model=model,
+    )
     estimated = isinstance(class_counts, str | PathLike) and str(class_counts) == ESTIMATED
     counts = None if estimated else counts_table(class_counts, own)
     hashes = tuple(sha256(n) if isinstance(n, str | PathLike) else None for n in networks)
@@ -146,8 +159,7 @@ def with_inputs(
         told.add("inputs")
     kind: Inputs
     if inputs is None:
-        within = None if ends is None else _in_units(sites, checked_range(ends, first))
-        kind = chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
+        kind = _inputs_of(sites, ends)
     else:
         kind = parsed_kind(inputs) if isinstance(inputs, str) else inputs
         if isinstance(kind, type) or not hasattr(kind, "make"):
@@ -164,10 +176,21 @@ def with_inputs(
             elif ends is not None:
                 kind = replace(kind, range=ends)
         kind.make(sites.networks, 1, np.random.default_rng(CHOICE_SEED))  # or an error that tells
-        kind = WithUnits(kind if sites.scaling is None else Scaled(kind, sites.scaling))
+        if first.program.examples is None:
+            kind = WithUnits(kind if sites.scaling is None else Scaled(kind, sites.scaling))
     if rows is not None:
         kind = Like(kind, sites.rows(rows))
     return replace(sites, inputs=kind, told=frozenset(told))
+
+
+def _inputs_of(sites: Sites, ends: Ends | None) -> Inputs:
+    """The kind of inputs the networks were shown, or else the one they agree most on."""
+    first = sites.networks[0]
+    if first.program.examples is not None:
+        shown: Inputs = first.program.examples
+        return shown
+    within = None if ends is None else _in_units(sites, checked_range(ends, first))
+    return chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
 
 
 def with_range_of(sites: Sites, rows: Tensor) -> Sites:
@@ -188,7 +211,7 @@ def _in_units(sites: Sites, within: InputRange) -> InputRange:
 
 def checked_range(ends: Ends, network: Network) -> InputRange:
     """Between which values inputs lie, as told; one pair for all of them, or a pair for each."""
-    inputs = network.sizes[INPUT]
+    inputs = network.numbers
     try:
         low, high = (np.asarray(end, dtype=float) for end in ends)
     except (TypeError, ValueError):
@@ -210,9 +233,9 @@ def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
         rows = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError):
         rows = np.empty(0, dtype=np.float32)
-    if rows.ndim != 2 or rows.shape[1] != network.sizes[INPUT] or not len(rows):
+    if rows.ndim != 2 or rows.shape[1] != network.numbers or not len(rows):
         raise PFNMError(
-            f"{what} have shape {rows.shape}, expected rows of {network.sizes[INPUT]} numbers, as "
+            f"{what} have shape {rows.shape}, expected rows of {network.numbers} numbers, as "
             f"{network.name} takes them"
         )
     if not np.isfinite(rows).all():
@@ -239,8 +262,18 @@ def as_networks(
     labels: Sequence[Sequence[Label] | None] | None = None,
     activation: str | None = None,
     head: str | None = None,
+    example_inputs: Any = None,
+    output: int | str | None = None,
+    model: Any = None,
 ) -> list[Network]:
     """Files, live objects and `Network`s as `Network`s, each named after its file or place."""
+    if items and (model is not None or all(is_module(item) for item in items)):
+        return _from_modules(items, labels, activation, head, example_inputs, output, model)
+    if example_inputs is not None or output is not None:
+        raise PFNMError(
+            "example inputs are for PyTorch modules, and not all of these are such; give the model "
+            "whose weights the files hold"
+        )
     paths = [item for item in items if isinstance(item, str | PathLike)]
     names = iter(site_names(paths))
     labels = [None] * len(items) if labels is None else _checked_labels(labels, len(items))
@@ -251,7 +284,7 @@ def as_networks(
         elif isinstance(item, Network):
             network = item if item.name != "network" else replace(item, name=f"site{place}")
             if activation is not None and not network.activation_told:
-                network = replace(network, activation=activation, activation_told=True)
+                network = with_activation(network, activation)
             if own_labels is not None:
                 network = replace(network, labels=tuple(own_labels))
         elif is_sklearn(item):
@@ -272,11 +305,55 @@ def as_networks(
         else:
             raise PFNMError(
                 f"network {place} is a {type(item).__name__}; give files, scikit-learn "
-                "MLPClassifiers or MLPRegressors (alone or in pipelines), state dicts, or "
-                "pfnm.Network"
+                "MLPClassifiers or MLPRegressors (alone or in pipelines), state dicts, "
+                "pfnm.Network, or PyTorch modules alone"
             )
         networks.append(network if head is None else with_head(network, head))
     return networks
+
+
+def _from_modules(
+    modules: Sequence[Any],
+    labels: Sequence[Sequence[Label] | None] | None,
+    activation: str | None,
+    head: str | None,
+    example_inputs: Any,
+    output: int | str | None,
+    model: Any,
+) -> list[Network]:
+    if example_inputs is None:
+        raise PFNMError(
+            "PyTorch modules are traced on an example; give example_inputs=(x,), a batch as the "
+            "modules take it"
+        )
+    if activation is not None:
+        raise PFNMError("a module's code states its activations; leave the activation out")
+    from pfnm.tracing.modules import from_modules
+
+    own = None if labels is None else _checked_labels(labels, len(modules))
+    names = None
+    if model is not None:
+        names = site_names([item for item in modules if isinstance(item, str | PathLike)])
+        modules = [load_module(item, model) for item in modules]
+    networks = from_modules(modules, example_inputs, output=output, labels=own, names=names)
+    return networks if head is None else [with_head(network, head) for network in networks]
+
+
+def load_module(path: Any, model: Any) -> Any:
+    """A copy of a module with the weights of a file, of whatever widths."""
+    if not isinstance(path, str | PathLike) or not is_module(model):
+        raise PFNMError("a model is for files that hold its weights; give files and a module")
+    from pfnm.tracing.modules import module_with
+
+    return module_with(model, read_state(path).tensors, str(path))
+
+
+def is_module(item: Any) -> bool:
+    """Whether this is a module of PyTorch, which is not imported to find out."""
+    return any(
+        base.__module__ == "torch.nn.modules.module" and base.__name__ == "Module"
+        for base in type(item).__mro__
+    )
 
 
 def counts_table(counts: Counts, networks: Sequence[Network]) -> ArrayLike | None:
@@ -291,12 +368,19 @@ def is_sklearn(item: Any) -> bool:
     return any(base.__module__.startswith("sklearn.") for base in type(item).__mro__)
 
 
-def same_kind(network: Network, first: Any) -> Any:
-    """The network as what `first` is: an estimator or pipeline, a state dict, or a `Network`."""
+def same_kind(network: Network, first: Any, inputs: Inputs | None = None) -> Any:
+    """The network as what `first` is: an estimator, a pipeline, a module, a state dict...
+
+    inputs: the kind on which a module's statistics are computed.
+    """
     if is_sklearn(first):
         from pfnm.frameworks.sklearn import to_estimator
 
         return to_estimator(network, like=first)
+    if is_module(first):
+        from pfnm.tracing.modules import to_module
+
+        return to_module(network, first, inputs)
     if isinstance(first, Mapping):
         from pfnm.frameworks.state_dict import to_state_dict
 

@@ -19,7 +19,8 @@ from pfnm.formats import load, save
 from pfnm.formats.files import make_folder, write_whole
 from pfnm.lab.baselines import ensemble, naive_average
 from pfnm.lab.partition import dirichlet
-from pfnm.networks.network import Array, IntArray, Network
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array, Network
 
 SITES = 10
 ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes

@@ -13,7 +13,8 @@ from pfnm import measures
 from pfnm.errors import PFNMError, PFNMWarning
 from pfnm.fusing.probes import is_classifier
 from pfnm.measures import Measures
-from pfnm.networks.network import OUTPUT, Array, IntArray, Label, Network, Tensor
+from pfnm.networks.graph import OUTPUT, IntArray
+from pfnm.networks.network import Array, Label, Network, Tensor
 from pfnm.networks.predicting import outputs_of
 from pfnm.networks.targets import (
     are_classes,

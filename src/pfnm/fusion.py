@@ -17,6 +17,7 @@ from pfnm import evaluate as measuring
 from pfnm import threads
 from pfnm.conversion import same_kind
 from pfnm.formats import save
+from pfnm.formats.states import save_state
 from pfnm.fusing.assumptions import Assumption, assumptions
 from pfnm.fusing.atoms import part_of
 from pfnm.fusing.probes import CHECK_PROBES, agreement, probe, site_agreements
@@ -70,7 +71,7 @@ class Fusion(Solution):
     @cached_property
     def model(self) -> Any:
         """The global network as what the sites were given as (a scikit-learn estimator, say)."""
-        return same_kind(self.network, self.template)
+        return same_kind(self.network, self.template, self.sites.inputs)
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
@@ -154,7 +155,17 @@ class Fusion(Solution):
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the global network with the record of its making; the ending says the format."""
-        save(replace(self.network, metadata=self.record()), path, force=force)
+        if self.network.program.examples is None:
+            save(replace(self.network, metadata=self.record()), path, force=force)
+        else:
+            state = {name: tensor.numpy() for name, tensor in self.state_dict().items()}
+            save_state(state, {**self.record(), "version": version("pfnm")}, path, force=force)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of modules: the fused tensors as a state dict, whatever the module's code allows."""
+        from pfnm.tracing.modules import to_state
+
+        return to_state(self.network, self.sites.inputs)
 
     def record(self) -> dict[str, Any]:
         """What is written beside the network: everything needed to make it again."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import Array, BoolArray, IntArray, Label
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array, BoolArray, Label
 from pfnm.networks.targets import Classes
 
 BINS = 15  # of the calibration error: as many as in Guo et al. (2017), who made it usual

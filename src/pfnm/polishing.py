@@ -30,8 +30,8 @@ from pfnm.fusing.probes import (
     site_agreements,
 )
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import INPUT, IntArray, Network, Tensor
-from pfnm.networks.perceptron import forward
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
 from pfnm.teaching import Lessons, OnEpoch, seeking_probes, taught
 
 # Diversity of probes helps: kinds in proportions that did well on MNIST (docs/deep.md).
@@ -180,7 +180,7 @@ def _probes(sites: Sites, rng: np.random.Generator) -> Tensor:
     """Inputs of the sites' kind, mixtures of two of them, and some that climb towards a class."""
     make_rng, seek_rng = rng.spawn(2)
     whole = PLAIN_PROBES + MIXED_PROBES + SEEKING_PROBES
-    part = min(1.0, MOST_NUMBERS / (whole * sites.networks[0].sizes[INPUT]))
+    part = min(1.0, MOST_NUMBERS / (whole * sites.networks[0].numbers))
     number, mixtures, climbing = (
         max(1, int(part * kind)) for kind in (PLAIN_PROBES, MIXED_PROBES, SEEKING_PROBES)
     )
@@ -196,7 +196,7 @@ def _probes(sites: Sites, rng: np.random.Generator) -> Tensor:
 def _teacher(sites: Sites, inputs: Tensor) -> Tensor:
     """What the sites say together, (inputs, outputs), block by block."""
     said = [
-        said_together(sites, [forward(network, block).T for network in sites.networks]).T
+        said_together(sites, [network.run(block).T for network in sites.networks]).T
         for block in np.array_split(inputs, -(-len(inputs) // BLOCK))
     ]
     return np.concatenate(said, dtype=np.float32, casting="same_kind")

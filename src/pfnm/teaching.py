@@ -13,8 +13,8 @@ import numpy as np
 from pfnm.fusing.inputs import InputRange
 from pfnm.fusing.probes import is_classifier
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import IntArray, Network, Tensor
-from pfnm.networks.perceptron import LEAKY_SLOPE, layers
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
 
 if TYPE_CHECKING:
     import torch
@@ -55,15 +55,14 @@ def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator) -> Tensor:
     shares = torch.from_numpy(sites.class_shares.astype(np.float32))
     knows = torch.from_numpy(sites.known)
     wanted = torch.from_numpy(rng.integers(shares.shape[1], size=(len(start), 1)))
-    stacks = [_tensors(network) for network in sites.networks]
-    activation = _activation(sites.networks[0])
+    programs = [(network.program, _tensors(network)) for network in sites.networks]
     low, high = map(torch.tensor, sites.inputs.within.ends)
     x = torch.from_numpy(start.copy())
     for _ in range(rng.integers(*SEEKING_STEPS)):
         x.requires_grad_()
         total = torch.zeros(len(start), shares.shape[1])
-        for own, known, stack in zip(shares, knows, stacks, strict=True):
-            outputs = _forward(stack, x, activation).masked_fill(~known, -torch.inf)
+        for own, known, (program, tensors) in zip(shares, knows, programs, strict=True):
+            outputs = program.run(tensors, x).masked_fill(~known, -torch.inf)
             total = total + own * torch.softmax(outputs, dim=1)
         height = total.clamp_min(torch.finfo(total.dtype).tiny).log().gather(1, wanted).sum()
         (slope,) = torch.autograd.grad(height, x)
@@ -99,14 +98,12 @@ def taught(
         loss_of = torch.nn.functional.cross_entropy
     elif network.output == "sigmoid":
         loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    units = np.broadcast_to(within.width, lessons.inputs.shape[1:])[:, None]
-    x, y = torch.from_numpy(lessons.inputs / units[:, 0]), torch.from_numpy(lessons.answers)
-    stack = _tensors(network)
-    stack[0][0].mul_(torch.from_numpy(units.copy()))
-    parameters = [
-        tensor.requires_grad_() for layer in stack for tensor in layer if tensor is not None
-    ]
-    activation = _activation(network)
+    first, units = _first_units(network, within)
+    x = torch.from_numpy(lessons.inputs / np.broadcast_to(within.width, network.numbers))
+    y = torch.from_numpy(lessons.answers)
+    tensors = _tensors(network)
+    tensors[first].mul_(torch.from_numpy(units))
+    parameters = [tensor.requires_grad_() for tensor in tensors.values()]
     optimizer = torch.optim.Adam(parameters, lr=FIRST_RATE, fused=True)
     batches = -(-lessons.places.size // BATCH)
     begin = time.monotonic()
@@ -121,13 +118,13 @@ def taught(
                 break
             optimizer.param_groups[0]["lr"] = rate(done)
             epochs = epoch + 1
-            loss = loss_of(_forward(stack, x[rows], activation), y[rows])
+            loss = loss_of(network.program.run(tensors, x[rows]), y[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         if not all(torch.isfinite(tensor).all() for tensor in parameters):
             break
-        present = _with(network, stack, units)
+        present = _with(network, tensors, first, units)
         share = judge(present)
         if share > best:
             best, found, since = share, present, 0
@@ -150,55 +147,27 @@ def rate(done: float) -> float:
     return LARGEST_RATE * (1 + cos(pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
 
 
-Stack = list[tuple["torch.Tensor", "torch.Tensor | None"]]
-
-
-def _tensors(network: Network) -> Stack:
-    """Weight (inputs, outputs) and bias of each layer."""
+def _tensors(network: Network) -> dict[str, torch.Tensor]:
+    """The network's tensors for PyTorch, in single precision."""
     import torch
 
-    return [
-        (
-            torch.from_numpy(np.array(layer.weight, dtype=np.float32, order="C")),
-            None if layer.bias is None else torch.from_numpy(np.array(layer.bias, np.float32)),
-        )
-        for layer in layers(network)
-    ]
-
-
-def _with(network: Network, stack: Stack, units: Tensor) -> Network:
-    """The network with these tensors, its inputs no longer in units of their range."""
-    tensors: dict[str, Tensor] = {}
-    for layer, (weight, bias) in zip(layers(network), stack, strict=True):
-        own = weight.detach().numpy()
-        own = (own / units if not tensors else own).astype(network.dtype)
-        tensors[layer.weight_name] = own.T.copy() if layer.transposed else own
-        if layer.bias_name is not None and bias is not None:
-            tensors[layer.bias_name] = bias.detach().numpy().astype(network.dtype)
-    return replace(network, tensors=tensors)
-
-
-def _forward(
-    stack: Stack, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    for depth, (weight, bias) in enumerate(stack):
-        x = (x if depth == 0 else activation(x)) @ weight
-        x = x if bias is None else x + bias
-    return x
-
-
-def _activation(network: Network) -> Callable[[torch.Tensor], torch.Tensor]:
-    import torch
-    from torch.nn import functional
-
-    known: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "relu": torch.relu,
-        "tanh": torch.tanh,
-        "sigmoid": torch.sigmoid,
-        "identity": lambda x: x,
-        "leaky_relu": lambda x: functional.leaky_relu(x, LEAKY_SLOPE),
-        "elu": functional.elu,
-        "gelu": functional.gelu,
-        "silu": functional.silu,
+    return {
+        name: torch.from_numpy(np.array(tensor, dtype=np.float32, order="C"))
+        for name, tensor in network.tensors.items()
     }
-    return known[network.activation]
+
+
+def _first_units(network: Network, within: InputRange) -> tuple[str, Tensor]:
+    """The weight that inputs enter, and the units of their range in a shape that multiplies it."""
+    first = network.program.maps[0]
+    shape = [-1 if axis == first.reads else 1 for axis in range(2)]
+    return first.weight, np.broadcast_to(within.width, network.numbers).reshape(shape).copy()
+
+
+def _with(
+    network: Network, tensors: Mapping[str, torch.Tensor], first: str, units: Tensor
+) -> Network:
+    """The network with these tensors, its inputs no longer in units of their range."""
+    own = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+    own[first] = own[first] / units
+    return replace(network, tensors={n: v.astype(network.dtype) for n, v in own.items()})

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from pfnm.errors import PFNMWarning
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import OUTPUT, Network
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Network
 
 CLEARLY = 0.02  # of agreement: less is within what another set of probes would give
 DOUBTFUL = 0.74  # of agreement: below, three in ten fusions of the study were worse than a site

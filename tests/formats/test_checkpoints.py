@@ -21,7 +21,6 @@ import torch
 
 from pfnm.errors import PFNMError
 from pfnm.formats import load
-from pfnm.networks.perceptron import forward
 
 
 def model() -> torch.nn.Sequential:
@@ -34,7 +33,7 @@ def assert_the_model(path: Path, prefix: str = "") -> None:
     assert list(found.tensors) == [prefix + name for name in state]
     inputs = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
     expected = model()(torch.tensor(inputs)).detach().numpy()
-    np.testing.assert_allclose(forward(found, inputs), expected, atol=1e-5)
+    np.testing.assert_allclose(found.run(inputs), expected, atol=1e-5)
 
 
 class Settings(dict[str, Any]):

@@ -139,6 +139,78 @@ def test_a_checkpoint_that_asks_for_a_bytearray(tmp_path: Path) -> None:
     assert "bytearray" in refused(load, path)
 
 
+def with_pickle(path: Path, pickled: bytes, name: str = "site/data.pkl") -> None:
+    """A checkpoint whose pickle is replaced, or has another beside it."""
+    torch.save({"fc.weight": torch.ones(2, 2)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    zipped(path, members | {name: pickled})
+
+
+NESTED = b"K\x01\x85q\x00" + b"h\x00h\x00\x86q\x00" * 60  # each tuple holds the last one twice
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"\x80\x02}" + NESTED + b"Ns.",
+        b"\x80\x02}(X\x01\x00\x00\x00aK\x01" + NESTED + b"Nu.",
+        b"\x80\x02}" + b"K\x01\x85" + b"q\x00j\x00\x00\x00\x00K\x01\x87" * 60 + b"Ns.",
+        b"\x80\x02}(" + b"K\x01" * 9999 + b"tq\x00Nu(" + b"h\x00N" * 20_000 + b"u.",
+    ],
+)
+def test_keys_that_take_for_ever_to_hash(tmp_path: Path, pickled: bytes) -> None:
+    path = tmp_path / "site.pt"
+    path.write_bytes(pickled)  # as PyTorch wrote them once, and as it does today
+    assert "keys" in refused(load, path)
+    with_pickle(path, pickled)
+    assert "keys" in refused(load, path)
+
+
+def test_keys_that_are_tuples(tmp_path: Path) -> None:
+    path = tmp_path / "site.pt"
+    shared = tuple(range(1000))
+    beside: dict[object, object] = {(shared, shared, i): shared for i in range(50)}
+    for old in (False, True):
+        torch.save(
+            {"state_dict": {"fc.weight": torch.ones(3, 2)}, "beside": beside},
+            path,
+            _use_new_zipfile_serialization=not old,
+        )
+        assert load(path).sizes == {"input": 2, "output": 3}
+
+
+@pytest.mark.parametrize("name", ["site/DATA.PKL", "site/other.pkl"])
+def test_a_second_pickle_that_asks_for_a_bytearray(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "site.pt"
+    with_pickle(path, b"\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R.", name)
+    assert "bytearray" in refused(load, path)
+
+
+def test_a_pickle_that_ends_as_a_zip(tmp_path: Path) -> None:
+    path = tmp_path / "site.pt"
+    torch.save({"fc.weight": torch.ones(2, 2)}, path)
+    pickled = b"\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R."
+    path.write_bytes(pickled + path.read_bytes())
+    assert "bytearray" in refused(load, path)
+
+
+@pytest.mark.parametrize("shape", ["(-3, 2)", "(-3, -2)", "(4, 2)"])
+def test_an_npz_of_another_shape_than_it_says(tmp_path: Path, shape: str) -> None:
+    path = tmp_path / "site.npz"
+    zipped(path, {"W.npy": npy(np.ones((3, 2)), shape)})
+    assert "cannot be read as plain numbers" in refused(load, path)
+
+
+def test_an_npz_by_columns_can_be_changed(tmp_path: Path) -> None:
+    path = tmp_path / "site.npz"
+    weight = np.asfortranarray(np.arange(6.0).reshape(3, 2))
+    np.savez(path, weight=weight, **{"__pfnm__": np.array("{}")})  # type: ignore[arg-type]
+    (tensor,) = load(path).tensors.values()
+    assert np.array_equal(tensor, weight)
+    assert tensor.flags.writeable
+
+
 @pytest.mark.usefixtures("low_limit")
 @pytest.mark.parametrize("what", ["array", "schema", "archive"])
 def test_skops_files_that_unpack_to_much(tmp_path: Path, what: str) -> None:
@@ -432,7 +504,7 @@ def test_packages_that_arrive_damaged(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_data_sets_come_by_https() -> None:
-    source = Path(__file__).parents[2] / "src" / "pfnm" / "federated" / "data.py"
+    source = Path(__file__).parents[2] / "src" / "pfnm" / "lab" / "data.py"
     assert DATA_SETS
     assert "http://" not in source.read_text()
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file as save_torch
 from pfnm.errors import PFNMError
 from pfnm.formats import load
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward, layers
+from pfnm.networks.perceptron import layers
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -162,7 +162,7 @@ def test_torch_checkpoints_predict_the_same(
     assert list(found.tensors) == list(state)
     inputs = np.random.default_rng(0).normal(size=(5, 4))
     expected = model(torch.tensor(inputs, dtype=torch.float32)).detach().numpy()
-    np.testing.assert_allclose(forward(found, inputs), expected, atol=1e-6)
+    np.testing.assert_allclose(found.run(inputs), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("extension", [".pt", ".safetensors"])

@@ -19,7 +19,6 @@ from pfnm.errors import PFNMError
 from pfnm.formats import load
 from pfnm.frameworks.state_dict import from_state_dict
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward
 
 EXTENSIONS = (".pt", ".safetensors", ".npz", "live")
 
@@ -71,7 +70,7 @@ def read(module: nn.Module, folder: Path, extension: str) -> Network:
 def assert_same(network: Network, module: nn.Module) -> None:
     inputs = np.random.default_rng(0).normal(size=(9, network.sizes["input"])).astype("float32")
     expected = module(torch.tensor(inputs)).detach().numpy()
-    np.testing.assert_allclose(forward(network, inputs), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(network.run(inputs), expected, rtol=1e-4, atol=1e-4)
     assert network.dtype == np.float32
 
 

@@ -30,7 +30,8 @@ from torch import nn
 
 from pfnm.errors import PFNMError
 from pfnm.formats import load, onnx_writer, save
-from pfnm.networks.perceptron import forward, mlp, probabilities
+from pfnm.networks.outputs import probabilities
+from pfnm.networks.perceptron import mlp
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(6, 4))
@@ -100,7 +101,7 @@ def test_torch_exports(
     found = load(tmp_path / "site.onnx", activation="elu")  # the graph's own word counts
     assert f"{found.activation}-{found.output}" == names
     expected = body(torch.tensor(INPUTS, dtype=torch.float32)).detach().numpy()
-    np.testing.assert_allclose(forward(found, INPUTS), expected, atol=1e-5)
+    np.testing.assert_allclose(found.run(INPUTS), expected, atol=1e-5)
 
 
 def classifier(target: np.ndarray, activation: str = "tanh") -> Any:
@@ -148,7 +149,7 @@ def test_skl2onnx_regressors(tmp_path: Path, outputs: int) -> None:
     assert (found.output, found.labels) == ("identity", None)
     assert found.dtype == np.float64
     expected = estimator.predict(INPUTS)
-    np.testing.assert_allclose(forward(found, INPUTS).reshape(expected.shape), expected, atol=1e-6)
+    np.testing.assert_allclose(found.run(INPUTS).reshape(expected.shape), expected, atol=1e-6)
 
 
 SCALES = np.array([1.0, 30.0, 0.01, 1.0])
@@ -187,7 +188,7 @@ def test_skl2onnx_pipelines(tmp_path: Path, scaler: Any, dtype: Any) -> None:
     assert (found.scaling is None) == isinstance(scaler, FunctionTransformer)
     save(found, tmp_path / "again.onnx")
     again = load(tmp_path / "again.onnx")
-    np.testing.assert_array_equal(forward(again, inputs), forward(found, inputs))
+    np.testing.assert_array_equal(again.run(inputs), found.run(inputs))
     if found.scaling is not None and again.scaling is not None:
         np.testing.assert_array_equal(again.scaling.low, found.scaling.low)
 
@@ -274,7 +275,7 @@ def test_torch_modules_that_scale_their_inputs(
     export(module, tmp_path / "site.onnx", kind == "channels", example)
     found = load(tmp_path / "site.onnx")
     expected = module(example).detach().numpy()
-    np.testing.assert_allclose(forward(found, example.reshape(2, 12).numpy()), expected, atol=1e-5)
+    np.testing.assert_allclose(found.run(example.reshape(2, 12).numpy()), expected, atol=1e-5)
     assert found.scaling is not None
     np.testing.assert_allclose(found.scaling.low, low, atol=1e-4)
     np.testing.assert_allclose(found.scaling.high, high, rtol=1e-4)
@@ -366,7 +367,7 @@ def test_graphs_run_as_onnxruntime_runs_them(tmp_path: Path, nodes: list[Any]) -
     path = tmp_path / "site.onnx"
     graph(path, nodes)
     (expected,) = onnxruntime.InferenceSession(path).run(["y"], {"x": INPUTS.astype(np.float32)})
-    np.testing.assert_allclose(forward(load(path), INPUTS), expected, atol=1e-5)
+    np.testing.assert_allclose(load(path).run(INPUTS), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -602,9 +603,9 @@ def test_tensors_called_like_parts_of_the_graph(
     save(network, path)
     session = onnxruntime.InferenceSession(path)
     (found,) = session.run(None, {session.get_inputs()[0].name: INPUTS})
-    np.testing.assert_allclose(found, forward(network, INPUTS), atol=1e-5)
+    np.testing.assert_allclose(found, network.run(INPUTS), atol=1e-5)
     assert list(load(path).tensors) == list(network.tensors)
-    np.testing.assert_allclose(forward(load(path), INPUTS), found, atol=1e-5)
+    np.testing.assert_allclose(load(path).run(INPUTS), found, atol=1e-5)
 
 
 def test_a_model_that_computes_something_else_is_not_written() -> None:

@@ -17,8 +17,10 @@ from safetensors.torch import load_file
 from pfnm.errors import PFNMError
 from pfnm.formats import check_target, load, save
 from pfnm.formats.content import notes_of
+from pfnm.networks.activations import ACTIVATIONS
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import ACTIVATIONS, OUTPUTS, forward, mlp
+from pfnm.networks.outputs import OUTPUTS
+from pfnm.networks.perceptron import mlp
 
 SIZES = (3, 3, 3, 3)
 KEEPING_ALL = [".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".checkpoint", ".bin", ".onnx"]
@@ -98,7 +100,7 @@ def test_onnxruntime_runs_every_activation(tmp_path: Path, activation: str, dtyp
     onnx.checker.check_model(path, full_check=True)
     (found,) = onnxruntime.InferenceSession(path).run(["output"], {"input": inputs(dtype)})
     assert found.dtype == dtype
-    np.testing.assert_allclose(found, forward(before, inputs(dtype)), atol=1e-5)
+    np.testing.assert_allclose(found, before.run(inputs(dtype)), atol=1e-5)
     assert load(path).activation == activation
 
 
@@ -108,7 +110,7 @@ def test_onnxruntime_runs_every_output(tmp_path: Path, output: str) -> None:
     path = tmp_path / "site.onnx"
     save(before, path)
     (found,) = onnxruntime.InferenceSession(path).run(["output"], {"input": inputs("float32")})
-    np.testing.assert_allclose(found, OUTPUTS[output](forward(before, inputs())), atol=1e-5)
+    np.testing.assert_allclose(found, OUTPUTS[output](before.run(inputs())), atol=1e-5)
 
 
 @pytest.mark.parametrize("extension", [".safetensors", ".pt"])
@@ -128,7 +130,7 @@ def test_torch_module_loads_the_file(tmp_path: Path, extension: str) -> None:
     state = load_file(path) if extension == ".safetensors" else torch.load(path)
     module.load_state_dict(state)
     found = module(torch.tensor(inputs("float32"))).detach().numpy()
-    np.testing.assert_allclose(found, forward(before, inputs()), atol=1e-5)
+    np.testing.assert_allclose(found, before.run(inputs()), atol=1e-5)
 
 
 def test_a_checkpoint_is_bare_and_keeps_its_notes(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import pfnm
 from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
-from pfnm.networks.perceptron import forward, mlp, probabilities
+from pfnm.networks.outputs import probabilities
+from pfnm.networks.perceptron import mlp
 
 ROWS = 40
 INPUTS = np.random.default_rng(0).normal(size=(ROWS, 4))
@@ -77,7 +78,7 @@ def test_regressors_there_and_back(outputs: int) -> None:
     network = from_estimator(before)
     assert (network.output, network.labels) == ("values", None)
     expected = before.predict(INPUTS)
-    np.testing.assert_allclose(forward(network, INPUTS).reshape(expected.shape), expected)
+    np.testing.assert_allclose(network.run(INPUTS).reshape(expected.shape), expected)
     after = to_estimator(network)
     np.testing.assert_allclose(after.predict(INPUTS), expected)
     after.partial_fit(INPUTS, target)
@@ -102,7 +103,7 @@ def test_skops_files_predict_the_same(tmp_path: Path, target: str, options: dict
 
 def test_a_binary_classifier_is_two_opposite_halves() -> None:
     before = fitted(MLPClassifier, CLASSIFIED["binary"])
-    logits = forward(from_estimator(before), INPUTS)
+    logits = from_estimator(before).run(INPUTS)
     np.testing.assert_allclose(logits[:, 0], -logits[:, 1])
     shifted = logits[:, 1] - logits[:, 0]
     np.testing.assert_allclose(1 / (1 + np.exp(-shifted)), before.predict_proba(INPUTS)[:, 1])
@@ -183,7 +184,7 @@ def test_a_classifier_of_a_single_class(tmp_path: Path) -> None:
     for file in ("site.skops", "site.onnx"):
         network = load(tmp_path / file)
         assert (network.labels, network.output) == (("only",), "softmax")
-        assert (forward(network, INPUTS) > 0).all()  # the class it has seen is the likely one
+        assert (network.run(INPUTS) > 0).all()  # the class it has seen is the likely one
     with pytest.raises(PFNMError, match="two classes"):
         save(network, tmp_path / "again.skops")
 

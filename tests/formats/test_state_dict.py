@@ -15,7 +15,6 @@ from torch import nn
 import pfnm
 from pfnm.errors import PFNMError
 from pfnm.frameworks.state_dict import from_state_dict, to_state_dict
-from pfnm.networks.perceptron import forward
 
 
 def module(seed: int, width: int, *, norm: bool = False) -> nn.Sequential:
@@ -56,7 +55,7 @@ def test_fuse_gives_the_same_kind_back(kind: str) -> None:
         inputs = torch.randn(5, 4)
         found = whole(inputs.to(dtype)).detach().float().numpy()
         tolerance = 0.1 if kind == "bfloat16" else 1e-5
-        np.testing.assert_allclose(found, forward(fusion.network, inputs.numpy()), atol=tolerance)
+        np.testing.assert_allclose(found, fusion.network.run(inputs.numpy()), atol=tolerance)
 
 
 def test_batch_norms_are_folded_and_gone() -> None:

@@ -16,8 +16,9 @@ from pfnm.fusing.sites import comparable
 from pfnm.fusing.solution import Solution
 from pfnm.fusing.topdown import fuse_topdown
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import OUTPUT, Axis, Network, UnitGraph
-from pfnm.networks.perceptron import forward, layers, mlp
+from pfnm.networks.graph import OUTPUT, Axis, UnitGraph
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import layers, mlp, perceptron, with_activation
 
 QUICK = settings(max_examples=40, deadline=None)
 
@@ -70,7 +71,7 @@ def test_renaming_units_changes_no_prediction(
     other_names = [renamed(network, rng) for network in networks]
     two = fuse_networks(other_names, class_counts=counts, prior=prior)
     assert one.widths == two.widths
-    np.testing.assert_allclose(forward(one.network, inputs), forward(two.network, inputs))
+    np.testing.assert_allclose(one.network.run(inputs), two.network.run(inputs))
 
 
 @pytest.mark.parametrize("rules", ["recommended", "published"])
@@ -100,7 +101,7 @@ def test_copies_of_one_network_fuse_to_it(seed: int, depth: int, sites: int, bia
     assert fusion.widths == network.widths
     inputs = rng.normal(size=(7, 4))
     np.testing.assert_allclose(
-        forward(fusion.network, inputs), forward(network, inputs), rtol=1e-6, atol=1e-6
+        fusion.network.run(inputs), network.run(inputs), rtol=1e-6, atol=1e-6
     )
     for j, copy in enumerate(copies):
         part = part_of(
@@ -135,10 +136,10 @@ def test_unmatched_networks_stand_side_by_side() -> None:
     fusion = fuse_networks(networks, prior=loose)
     assert fusion.widths == {"hidden1": 10}
     inputs = np.random.default_rng(0).normal(size=(5, 6))
-    outputs = sum(forward(network, inputs) for network in networks)
+    outputs = sum(network.run(inputs) for network in networks)
     biases = [layers(network)[-1].bias for network in networks]
     expected = outputs - np.mean(biases, axis=0)  # type: ignore[arg-type]
-    np.testing.assert_allclose(forward(fusion.network, inputs), expected, rtol=1e-6)
+    np.testing.assert_allclose(fusion.network.run(inputs), expected, rtol=1e-6)
 
 
 def test_class_shares_weigh_the_output_bias_by_hand() -> None:
@@ -209,13 +210,19 @@ def test_names_and_axis_order_are_those_of_the_first_site() -> None:
 def test_blocks_of_entries_move_with_their_unit() -> None:
     """A flatten between filters and a linear layer: two entries for each unit, by hand."""
     graph = UnitGraph(
-        {"filter": (Axis("filters"), Axis("input")), "out": (Axis(OUTPUT), Axis("filters", 2))},
+        {
+            "filter": (Axis.of("filters"), Axis.of("input")),
+            "out": (Axis.of(OUTPUT), Axis.of("filters", after=2)),
+        },
         ("filters",),
     )
     filters = np.array([[5.0, 0.0], [0.0, 5.0]])
     out = np.array([[1.0, 2.0, 3.0, 4.0]])
-    one = Network({"filter": filters, "out": out}, graph, name="one")
-    two = Network({"filter": filters[::-1], "out": out[:, [2, 3, 0, 1]]}, graph, name="two")
+    program = perceptron(random_network(0))  # which nothing here runs
+    one = Network({"filter": filters, "out": out}, graph, program, name="one")
+    two = Network(
+        {"filter": filters[::-1], "out": out[:, [2, 3, 0, 1]]}, graph, program, name="two"
+    )
     prior = Prior(prior_variance=1e9, site_variance=1.0)
     sites = comparable([one, two])
     atoms, _, _ = group_atoms(sites, "filters", {}, prior)
@@ -234,7 +241,7 @@ def test_networks_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(PFNMError, match="at least two"):
         fuse_networks([one])
     with pytest.raises(PFNMError, match="two has activation 'tanh', one has 'relu'"):
-        fuse_networks([one, replace(random_network(1, name="two"), activation="tanh")])
+        fuse_networks([one, with_activation(random_network(1, name="two"), "tanh")])
     with pytest.raises(PFNMError, match="one names its classes and two does not"):
         fuse_networks([replace(one, labels=(0, 1, 2, 3)), random_network(1, name="two")])
     with pytest.raises(PFNMError, match="no hidden layer"):

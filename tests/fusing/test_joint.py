@@ -13,17 +13,19 @@ from scipy.special import log_softmax
 
 import pfnm
 from pfnm.errors import PFNMError
+from pfnm.fusing.activity import activities, responses
 from pfnm.fusing.atoms import group_atoms, observed_mean, part_of, with_tensors
 from pfnm.fusing.budget import limits_by_parameters, parameters, width_limits
 from pfnm.fusing.inputs import Units
-from pfnm.fusing.joint import centred, contributions, fuse_joint, joint_states
+from pfnm.fusing.joint import centred, fuse_joint, joint_states
 from pfnm.fusing.probes import agreement, probe
-from pfnm.fusing.refit import TINY, first_values, refit, refit_targets, repair_norms, wanted_values
+from pfnm.fusing.refit import TINY, refit, refit_targets, repair_norms, wanted_values
 from pfnm.fusing.sites import comparable
 from pfnm.matching.matching import match
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import IntArray, Network
-from pfnm.networks.perceptron import forward, layers
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network
+from pfnm.networks.perceptron import layers, perceptron
 
 QUICK = settings(
     max_examples=8, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
@@ -59,7 +61,7 @@ def test_the_budget_holds_on_any_input(networks: list[Network], budget: float | 
         elif budget is not None:
             most = int(budget * max(sites) + 1e-9)
         assert max(sites) <= width <= most
-    assert np.isfinite(forward(fusion.network, np.ones((1, 4)))).all()
+    assert np.isfinite(fusion.network.run(np.ones((1, 4)))).all()
     for j, network in enumerate(networks):
         assert fusion.site_part(j).widths == network.widths
 
@@ -87,7 +89,15 @@ def scaled(network: Network, factor: float) -> Network:
     deep = len(network.graph.groups) > 1
     tensors = {k: factor * t for k, t in network.tensors.items() if t.ndim == 2 or not deep}
     axes = {name: network.graph.axes[name] for name in tensors}
-    return replace(network, tensors=tensors, graph=replace(network.graph, axes=axes))
+    maps = tuple(
+        replace(at, bias=at.bias if at.bias in tensors else None) for at in network.program.maps
+    )
+    return replace(
+        network,
+        tensors=tensors,
+        graph=replace(network.graph, axes=axes),
+        program=replace(perceptron(network), maps=maps),
+    )
 
 
 @given(federations(), st.sampled_from([1 / 128, 64.0]))
@@ -104,10 +114,10 @@ def test_a_common_factor_of_all_weights_changes_no_match(
     def matched(factor: float) -> list[list[int]]:
         own = [scaled(network, factor) for network in networks]
         sites, prior = comparable(own), Prior.fit(own)
-        probing = probe(sites, 50, np.random.default_rng(0))
+        active = activities(sites, sites.inputs.make(sites.networks, 50, np.random.default_rng(0)))
         rng = np.random.default_rng(1)
-        states = joint_states(sites, prior, width_limits(own, 2.0), probing, 1.0, None, rng, None)
-        return [a.tolist() for state in states for m in state.values() for a in m.assignments]
+        states = joint_states(sites, prior, width_limits(own, 2.0), active, 1.0, None, rng, None)
+        return [a.tolist() for state, _ in states for m in state.values() for a in m.assignments]
 
     assert matched(1.0) == matched(factor)
 
@@ -116,7 +126,8 @@ def _atoms(networks: list[Network], group: str) -> tuple[list[np.ndarray], Prior
     prior = Prior.fit(networks).for_group(group)
     sites = comparable(networks)
     atoms, _, _ = group_atoms(sites, group, {}, prior)
-    extra = contributions(sites, probe(sites, 50, np.random.default_rng(0)), 0, 1.0)
+    inputs = sites.inputs.make(sites.networks, 50, np.random.default_rng(0))
+    extra = activities(sites, inputs)[group].counting(1.0)
     return [np.concatenate(pair, axis=1) for pair in zip(atoms, extra, strict=True)], prior
 
 
@@ -159,7 +170,7 @@ def test_copies_of_a_deep_network_fuse_to_it_at_1x() -> None:
     copies = [renamed(network, rng) for _ in range(4)]
     fusion = pfnm.fuse(copies, budget=1.0)
     inputs = rng.normal(size=(50, 5))
-    same = forward(fusion.network, inputs).argmax(axis=1) == forward(network, inputs).argmax(axis=1)
+    same = fusion.network.run(inputs).argmax(axis=1) == network.run(inputs).argmax(axis=1)
     assert same.mean() > 0.95
     assert fusion.agreement is not None
     assert fusion.agreement > 0.95
@@ -198,12 +209,12 @@ def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
     ]
     assert np.linalg.norm(layers(repaired)[0].weight[:, 0]) == pytest.approx(np.mean(members))
     probing = probe(sites, 400, rng)
-    targets = refit_targets(sites, assignments, probing)
-    fitted = with_tensors(sites, refit(repaired, targets, first_values(repaired, probing), 0.01))
+    targets = refit_targets(sites, assignments, probing, responses(sites, probing.inputs))
+    fitted = with_tensors(sites, refit(repaired, targets, probing, 0.01, None))
 
     def error(network: Network) -> float:
-        wanted = np.mean([log_softmax(r[-1], axis=0) for r in probing.responses], axis=0)
-        found = forward(network, probing.inputs).T
+        wanted = np.mean([log_softmax(own, axis=0) for own in probing.outputs], axis=0)
+        found = network.run(probing.inputs).T
         return float(((log_softmax(found, axis=0) - log_softmax(wanted, axis=0)) ** 2).mean())
 
     assert error(fitted) < error(repaired) / 2
@@ -260,8 +271,9 @@ def test_a_unit_of_one_site_should_do_what_it_does_there_however_little_it_is_tr
     probing = probe(sites, 60, np.random.default_rng(0))
     probing = replace(probing, trust=np.array([np.full(60, 1e-30), np.ones(60)]))
     own = [np.arange(5), np.arange(5, 10)]
-    wanted = wanted_values(sites, probing, 1, own)
-    np.testing.assert_allclose(wanted[:5], probing.responses[0][1], rtol=1e-5)
+    second = [found["layers.1.weight"] for found in responses(sites, probing.inputs)]
+    wanted = wanted_values(sites, probing, second, own)
+    np.testing.assert_allclose(wanted[:5], second[0], rtol=1e-5)
 
 
 def test_sites_may_be_certain_of_what_only_the_others_have_seen() -> None:
@@ -297,10 +309,9 @@ def test_a_constant_added_to_all_outputs_of_a_site_changes_no_prediction(
         assignments = {"hidden1": (np.arange(9), np.arange(9))}
         probing = probe(sites, 300, np.random.default_rng(0))
         mean = observed_mean(sites, assignments)
-        targets = refit_targets(sites, assignments, probing)
-        return forward(
-            with_tensors(sites, refit(mean, targets, first_values(mean, probing), TINY)), inputs
-        )
+        targets = refit_targets(sites, assignments, probing, responses(sites, probing.inputs))
+        fitted = with_tensors(sites, refit(mean, targets, probing, TINY, None))
+        return np.asarray(fitted.run(inputs))
 
     np.testing.assert_allclose(answers(20.0), answers(0.0), rtol=1e-3, atol=1e-3)
 
@@ -310,8 +321,8 @@ def test_several_values_of_a_regression_stay_values() -> None:
         replace(shifted(random_network(j, (6, 9, 9, 2)), 20.0), output="values") for j in range(4)
     ]
     inputs = np.random.default_rng(0).uniform(size=(50, 6))
-    mean = np.mean([forward(network, inputs) for network in networks], axis=0)
-    fused = forward(pfnm.fuse(networks).network, inputs)
+    mean = np.mean([network.run(inputs) for network in networks], axis=0)
+    fused = pfnm.fuse(networks).network.run(inputs)
     assert np.abs(fused - mean).mean() < 3
 
 
@@ -333,5 +344,5 @@ def test_half_precision() -> None:
     half = replace(network, tensors={n: t.astype(np.float16) for n, t in network.tensors.items()})
     fusion = pfnm.fuse([half, replace(half, name="other")], budget=1.0)
     inputs = np.random.default_rng(0).uniform(size=(50, 784))
-    same = forward(fusion.network, inputs).argmax(axis=1) == forward(half, inputs).argmax(axis=1)
+    same = fusion.network.run(inputs).argmax(axis=1) == half.run(inputs).argmax(axis=1)
     assert same.mean() > 0.9

@@ -15,7 +15,6 @@ from pfnm.fusing.inputs import InputRange, Units
 from pfnm.fusing.probes import Probing, agreement, alike, probe, said_together, sure_agreement
 from pfnm.fusing.sites import comparable
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward
 
 
 def test_ranges_by_hand() -> None:
@@ -110,7 +109,7 @@ def test_a_class_that_a_site_does_not_know_is_left_to_the_others() -> None:
 def test_agreement_is_the_share_of_like_answers() -> None:
     network = two_sites()[0]
     inputs = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
-    answers = forward(network, inputs).T.astype(float)
+    answers = network.run(inputs).T.astype(float)
     assert alike(network, inputs, answers) == 1
     answers[:, :2] = answers[::-1, :2]
     probing = Probing(inputs, [], answers, answers, np.ones((2, 8)))
@@ -121,7 +120,7 @@ def test_sure_agreement_counts_classes_alike_where_the_ensemble_is_sure() -> Non
     network = two_sites()[0]
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(400, 3)).astype(np.float32)
-    said = forward(network, inputs).argmax(axis=1)
+    said = network.run(inputs).argmax(axis=1)
     assert 0 < said.mean() < 1
     # The ensemble is sure of 200 inputs and says the opposite where the network says class 1.
     sure = np.arange(400) < 200

@@ -22,7 +22,8 @@ from pfnm.lab.records import read_rows, read_run
 from pfnm.lab.runs import resume, simulate
 from pfnm.lab.setting import Setting, federation
 from pfnm.lab.training import Recipe
-from pfnm.networks.network import IntArray, Network, Tensor
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
 
 torch = pytest.importorskip("torch")
 

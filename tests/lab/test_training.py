@@ -11,7 +11,7 @@ from pfnm.lab import training
 from pfnm.lab.data import Data
 from pfnm.lab.training import Recipe, batch_plan, initial_network, stacked, train_sites
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward, layers
+from pfnm.networks.perceptron import layers
 
 torch = pytest.importorskip("torch")
 
@@ -52,6 +52,7 @@ def one_by_one(
             for name, tensor in zip(network.tensors, parameters, strict=True)
         },
         network.graph,
+        network.program,
     )
 
 
@@ -117,4 +118,4 @@ def test_training_learns() -> None:
     recipe = Recipe(hidden=(16,), epochs=5, weight_scale=None)
     start = initial_network(3, 3, recipe, rng)
     (trained,) = train_sites([start], x, y, [np.arange(300)], recipe, [rng])
-    assert (forward(trained, x).argmax(axis=1) == y).mean() > 0.9
+    assert (trained.run(x).argmax(axis=1) == y).mean() > 0.9

@@ -12,7 +12,7 @@ from pfnm.fusing.sites import comparable
 from pfnm.fusing.topdown import fuse_topdown
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward, layers, mlp
+from pfnm.networks.perceptron import layers, mlp
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-10
@@ -74,5 +74,5 @@ def test_the_golden_accuracy_is_that_of_our_forward_pass() -> None:
         [data[f"round0_global_weight_{c}"] for c in range(2)],
         [data[f"round0_global_bias_{c}"] for c in range(2)],
     )
-    accuracy = (forward(network, x[index] / 16).argmax(axis=1) == y[index]).mean()
+    accuracy = (network.run(x[index] / 16).argmax(axis=1) == y[index]).mean()
     assert accuracy == pytest.approx(float(data["round0_test_accuracy"]), abs=1e-12)

@@ -16,7 +16,8 @@ from pfnm.matching.matching import match
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
 from pfnm.matching.score import popularity_term
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 QUICK = settings(max_examples=60, deadline=None)
 NEW = -1

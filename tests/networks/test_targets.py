@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pfnm.errors import PFNMError
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import mlp, with_head
+from pfnm.networks.outputs import with_head
+from pfnm.networks.perceptron import mlp
 from pfnm.networks.targets import are_classes, classes_of, plain
 
 

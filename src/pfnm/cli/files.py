@@ -11,7 +11,7 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-import pfnm
+from pfnm import formats
 from pfnm.cli.console import LARGEST_SEED, JsonOption, app, out, print_json, progress
 from pfnm.cli.options import (
     ActivationOption,
@@ -23,7 +23,8 @@ from pfnm.cli.options import (
 )
 from pfnm.errors import PFNMError
 from pfnm.measures import Measures
-from pfnm.networks.network import INPUT, OUTPUT, Array, Network
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Array, Network
 
 FEW = 6  # inputs whose names and scaling are shown
 
@@ -43,7 +44,7 @@ def inspect(
         scaling = network.scaling
         summary = {
             "file": str(file),
-            "inputs": network.sizes[INPUT],
+            "inputs": network.numbers,
             "outputs": network.sizes[OUTPUT],
             "widths": network.widths,
             "parameters": network.parameters,
@@ -146,7 +147,7 @@ def evaluate(
     results = {
         name: measure(
             network,
-            *examples(network.features, network.sizes[INPUT]),
+            *examples(network.features, network.numbers),
             per_class=per_class,
             confusion=confusion,
         )
@@ -166,19 +167,19 @@ def load_all(
     files: list[Path], activation: str | None, labels: Path | None, head: str | None
 ) -> list[Network]:
     """The networks of files that are to be measured on the same data, named as the files."""
-    from pfnm.networks.perceptron import with_head
+    from pfnm.networks.outputs import with_head
 
     own = read_site_labels(labels, files) or [None] * len(files)
     networks = [
-        with_head(pfnm.load(path, activation=activation, labels=mine, name=str(path)), head)
+        with_head(formats.load(path, activation=activation, labels=mine, name=str(path)), head)
         for path, mine in zip(files, own, strict=True)
     ]
     unnamed = [network for network in networks if network.features is None]
     for network in unnamed:
-        if network.sizes[INPUT] != unnamed[0].sizes[INPUT]:
+        if network.numbers != unnamed[0].numbers:
             raise PFNMError(
-                f"{network.name} takes {network.sizes[INPUT]} inputs, {unnamed[0].name} takes "
-                f"{unnamed[0].sizes[INPUT]}; measure them apart, each on data of its own"
+                f"{network.name} takes {network.numbers} inputs, {unnamed[0].name} takes "
+                f"{unnamed[0].numbers}; measure them apart, each on data of its own"
             )
     return networks
 
@@ -217,7 +218,7 @@ def load_labelled(file: Path, activation: str | None, labels: Path | None) -> Ne
     from pfnm.formats.tables import read_labels
 
     own = None if labels is None else read_labels(labels, [file.stem])[0]
-    return pfnm.load(file, activation=activation, labels=own)
+    return formats.load(file, activation=activation, labels=own)
 
 
 @app.command(epilog="Example: pfnm demo --folder digits")

@@ -33,7 +33,6 @@ from pfnm.errors import PFNMError
 from pfnm.fusing.assumptions import assumptions
 from pfnm.fusing.budget import parsed_budget
 from pfnm.matching.prior import RULES
-from pfnm.networks.network import INPUT
 from pfnm.report.text import (
     assumed_lines,
     assumed_told,
@@ -333,7 +332,7 @@ def check(
     like = None
     if input_like is not None:
         network = pfnm.load(fused)
-        like, _ = read_inputs(input_like, features=network.features, inputs=network.sizes[INPUT])
+        like, _ = read_inputs(input_like, features=network.features, inputs=network.numbers)
     paths = expanded(files)
     result = pfnm.check(
         fused,

@@ -12,8 +12,8 @@ from pfnm.cli.console import MOST_THREADS
 from pfnm.conversion import Ends, as_sites
 from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import INPUT
-from pfnm.networks.perceptron import ACTIVATIONS, HEADS
+from pfnm.networks.activations import ACTIVATIONS
+from pfnm.networks.outputs import HEADS
 
 KNOWN, RESULT = "What is known of the sites", "The result"
 
@@ -129,7 +129,7 @@ def gathered(
     if input_like is not None:
         first = load(files[0])
         like, _ = read_inputs(
-            input_like, label=label, features=first.features, inputs=first.sizes[INPUT]
+            input_like, label=label, features=first.features, inputs=first.numbers
         )
     return as_sites(
         files,

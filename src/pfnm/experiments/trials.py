@@ -32,7 +32,6 @@ from pfnm.lab.methods import METHODS, combined_once
 from pfnm.lab.setting import SERVER, Federation, Setting, federation, paper_training
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Network
-from pfnm.networks.perceptron import forward
 
 UNITS = 100  # of every hidden layer, as in the paper
 PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
@@ -147,7 +146,7 @@ def _said(prior: Prior) -> Row:
 
 def _train_accuracy(sites: Federation, network: Network) -> float:
     data = sites.data
-    right = forward(network, data.train_inputs).argmax(axis=1) == data.train_labels
+    right = network.run(data.train_inputs).argmax(axis=1) == data.train_labels
     return float(right.mean())
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pfnm.errors import PFNMError
 from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
-from pfnm.formats.content import LOOKS_LIKE_DATA, Content
+from pfnm.formats.content import LOOKS_LIKE_DATA, Content, Stored
 from pfnm.formats.files import check_output, write_whole
 from pfnm.formats.limits import check_regular
 from pfnm.formats.sites import site_names
-from pfnm.networks.network import Label, Network
+from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.perceptron import mlp
 
 LONGEST_STORY = 200  # characters of another library's message that we pass on
@@ -33,14 +34,36 @@ class Format(NamedTuple):
     extra: str
     read: Callable[[Path, str], Content]
     write: Callable[[Network], bytes]
+    stored: Callable[..., Stored] | None = None
+    """Its tensors by name, of any architecture, where it has such."""
+    pack: Callable[[Mapping[str, Tensor], dict[str, Any], str], bytes] | None = None
 
 
-PYTORCH = Format("PyTorch checkpoint", "torch", pytorch.read, pytorch.write)
+PYTORCH = Format(
+    "PyTorch checkpoint",
+    "torch",
+    pytorch.read,
+    pytorch.write,
+    pytorch.stored_tensors,
+    pytorch.pack,
+)
 FORMATS = {
     ".safetensors": Format(
-        "safetensors file", "all", arrays.read_safetensors, arrays.write_safetensors
+        "safetensors file",
+        "all",
+        arrays.read_safetensors,
+        arrays.write_safetensors,
+        arrays.stored_safetensors,
+        arrays.pack_safetensors,
     ),
-    ".npz": Format(".npz file", "all", arrays.read_npz, arrays.write_npz),
+    ".npz": Format(
+        ".npz file",
+        "all",
+        arrays.read_npz,
+        arrays.write_npz,
+        arrays.stored_npz,
+        arrays.pack_npz,
+    ),
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".checkpoint", ".bin"), PYTORCH),
     ".onnx": Format("ONNX model", "onnx", onnx_reader.read, onnx_writer.write),
     ".skops": Format("skops file", "sklearn", skops.read, skops.write),
@@ -69,11 +92,26 @@ def load(
         raise PFNMError(f"{file}: {LOOKS_LIKE_DATA}")
     kind = format_of(path)
     check_readable(file)
+    with guarded(file, kind):
+        content = kind.read(Path(path), file)
+        network = network_of(content, file, activation=activation, output=output, labels=labels)
+    return renamed(network, name or Path(path).stem)
+
+
+def renamed(network: Network, name: str) -> Network:
+    """The network under another name; its tensors are not checked again."""
+    other = copy(network)
+    object.__setattr__(other, "name", name)
+    return other
+
+
+@contextmanager
+def guarded(file: str, kind: Format) -> Iterator[None]:
+    """Other libraries' errors while a file is read become ours, and their warnings are silent."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            content = kind.read(Path(path), file)
-        network = network_of(content, file, activation=activation, output=output, labels=labels)
+            yield
     except PFNMError:
         raise
     except ImportError as error:
@@ -82,7 +120,6 @@ def load(
         raise PFNMError(
             f"{file}: it is no {kind.title}, or it is damaged ({told(error)}); save it again"
         ) from error
-    return replace(network, name=name or Path(path).stem)
 
 
 def network_of(

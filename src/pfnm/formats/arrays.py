@@ -7,6 +7,7 @@ import json
 import re
 import zipfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from pfnm.errors import PFNMError
 from pfnm.formats.content import (
     LOOKS_LIKE_DATA,
     Content,
+    Stored,
     ill_formed_notes,
     notes_of,
     parsed_notes,
 )
-from pfnm.formats.limits import Allowance, npy_bytes
+from pfnm.formats.limits import Allowance, npy_array
 from pfnm.formats.naming import arrange
 from pfnm.formats.normalisation import COUNTER
-from pfnm.networks.network import Network
+from pfnm.networks.network import Network, Tensor
 
 NPZ_NOTES = "__pfnm__"  # the member of an .npz that holds our notes
 HEADER_SIZE_BYTES = 8  # a safetensors file begins with the size of its header
@@ -34,19 +36,26 @@ FLOAT_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 def read_safetensors(path: Path, file: str) -> Content:
     """The layers of a safetensors file."""
+    return arrange(file, *stored_safetensors(path, file))
+
+
+def stored_safetensors(path: Path, file: str, *, others: bool = True) -> Stored:
+    """What a safetensors file holds. others: what is no floating point is an error, or left out."""
     allowance = Allowance(file)
     allowance.take("its content", path.stat().st_size)
     data = path.read_bytes()
     stored = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     tensors = {
-        name: array_of(file, name, parts) for name, parts in stored if not name.endswith(COUNTER)
+        name: array_of(file, name, parts)
+        for name, parts in stored
+        if not name.endswith(COUNTER) and (others or parts["dtype"] in (*FLOAT_TYPES, "BF16"))
     }
     # The library keeps the last of two tensors of one name without a word, so we look ourselves.
     end = HEADER_SIZE_BYTES + int.from_bytes(data[:HEADER_SIZE_BYTES], "little")
     header = json.loads(data[HEADER_SIZE_BYTES:end], object_pairs_hook=lambda pairs: pairs)
     refuse_duplicates(file, [name for name, _ in header])
     metadata = dict(dict(header).get("__metadata__", ()))
-    return arrange(file, tensors, parsed_notes(file, metadata.get("pfnm", "{}"), allowance))
+    return Stored(tensors, parsed_notes(file, metadata.get("pfnm", "{}"), allowance))
 
 
 def array_of(file: str, name: str, stored: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -69,12 +78,22 @@ def write_safetensors(network: Network) -> bytes:
     Its metadata has one key: the library writes several in random order, and equal networks should
     be equal files.
     """
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in network.tensors.items()}
-    return safetensors.numpy.save(tensors, metadata={"pfnm": json.dumps(notes_of(network))})
+    return pack_safetensors(network.tensors, notes_of(network), network.name)
+
+
+def pack_safetensors(tensors: Mapping[str, Tensor], notes: dict[str, Any], _: str) -> bytes:
+    """Tensors and notes as a safetensors file."""
+    own = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return safetensors.numpy.save(own, metadata={"pfnm": json.dumps(notes)})
 
 
 def read_npz(path: Path, file: str) -> Content:
-    """The layers of an .npz file; arrays of Python objects are refused, never unpickled."""
+    """The layers of an .npz file."""
+    return arrange(file, *stored_npz(path, file))
+
+
+def stored_npz(path: Path, file: str, *, others: bool = True) -> Stored:
+    """What an .npz file holds; arrays of Python objects are refused, never unpickled."""
     allowance = Allowance(file)
     with zipfile.ZipFile(path) as archive:
         members = npz_members(file, archive)
@@ -85,7 +104,9 @@ def read_npz(path: Path, file: str) -> Content:
     if notes is not None and (notes.ndim > 0 or notes.dtype.kind != "U"):
         raise ill_formed_notes(file, NPZ_NOTES)
     text = "{}" if notes is None else str(notes.item())
-    return arrange(file, arrays, parsed_notes(file, text, allowance))
+    if not others:
+        arrays = {name: own for name, own in arrays.items() if own.dtype.kind == "f"}
+    return Stored(arrays, parsed_notes(file, text, allowance))
 
 
 def npz_members(file: str, archive: zipfile.ZipFile) -> list[str]:
@@ -109,9 +130,7 @@ def npz_member(
     """One array of an .npz file, if it is plain and not too large."""
     try:
         with archive.open(f"{name}.npy") as member:
-            allowance.take(f"array {name!r}", npy_bytes(member))
-            member.seek(0)
-            array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+            return npy_array(member, f"array {name!r}", allowance)
     except KeyError:
         raise PFNMError(
             f"{file}: {name!r} in it is no array (.npy); save the file again with numpy.savez"
@@ -123,20 +142,24 @@ def npz_member(
             f"{file}: tensor {name!r} cannot be read as plain numbers ({error}); save it as a "
             "floating-point array"
         ) from error
-    return array
 
 
 def write_npz(network: Network) -> bytes:
     """The network as an .npz file."""
-    for name in network.tensors:
+    return pack_npz(network.tensors, notes_of(network), network.name)
+
+
+def pack_npz(tensors: Mapping[str, Tensor], notes: dict[str, Any], owner: str) -> bytes:
+    """Tensors and notes as an .npz file."""
+    for name in tensors:
         # An unpacker may take such a name for a place outside of its folder.
         if name == NPZ_NOTES or set(re.split(r"[/\\]", name)) & {"", ".", ".."} or "\0" in name:
             raise PFNMError(
-                f"{network.name}: tensor {name!r} cannot have this name in an .npz file; rename "
+                f"{owner}: tensor {name!r} cannot have this name in an .npz file; rename "
                 "it, or save as .safetensors"
             )
     buffer = io.BytesIO()
-    arrays = {**network.tensors, NPZ_NOTES: np.array(json.dumps(notes_of(network)))}
+    arrays = {**tensors, NPZ_NOTES: np.array(json.dumps(notes))}
     # numpy.savez takes names as keywords and so refuses some ("file"); the format is only a zip.
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():

@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def notes_of(network: Network) -> dict[str, Any]:
         )
     notes = {
         **network.metadata,
-        "version": version("pfnm"),
+        "version": own_version(),
         **({"activation": network.activation} if network.activation_told else {}),
         "output": network.output,
         "labels": None if network.labels is None else list(network.labels),
@@ -111,6 +112,19 @@ def notes_of(network: Network) -> dict[str, Any]:
             f"{network.name}: {odd!r} in the metadata must be a list of {{'name': ...}}"
         )
     return notes
+
+
+class Stored(NamedTuple):
+    """What a file of named tensors holds: the tensors, and our notes beside them."""
+
+    tensors: dict[str, Any]
+    notes: dict[str, Any]
+
+
+@cache
+def own_version() -> str:
+    """The version of pfnm, which is looked up among all packages once."""
+    return version("pfnm")
 
 
 def parsed_notes(file: str, text: str | bytes, allowance: Allowance) -> dict[str, Any]:
@@ -220,11 +234,11 @@ def is_finite(value: object) -> bool:
 
 def floats(file: str, name: str, tensor: np.ndarray[Any, Any]) -> Tensor:
     """The tensor if it is floating point (bfloat16, which numpy lacks, as float32)."""
+    if issubclass(tensor.dtype.type, np.floating):
+        return tensor
     if tensor.dtype.name == "bfloat16":
         return tensor.astype(np.float32)
-    if not np.issubdtype(tensor.dtype, np.floating):
-        raise PFNMError(
-            f"{file}: tensor {name!r} holds {tensor.dtype}, expected floating point; save the "
-            "trained weights unquantised"
-        )
-    return tensor
+    raise PFNMError(
+        f"{file}: tensor {name!r} holds {tensor.dtype}, expected floating point; save the trained "
+        "weights unquantised"
+    )

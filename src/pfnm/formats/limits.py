@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
+from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,7 @@ JSON_BYTES = 32  # that a character of JSON may take in memory: "[]," makes a li
 LONGEST_HEADER = 10_000  # bytes before an array's numbers; numpy's own limit
 LONGEST_NAME = 1000  # characters of a tensor's name
 NPY_START = b"\x93NUMPY"  # how an .npy file begins
+BLOCK = 2**20  # bytes of an array that are read at a time
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -64,19 +67,55 @@ def check_regular(file: str | os.PathLike[str]) -> int:
     return status.st_size
 
 
-def npy_bytes(opened: IO[bytes]) -> int:
-    """The size of the array that an .npy file declares, before it is made."""
+class Declared(NamedTuple):
+    """What an .npy file says of its array."""
+
+    shape: tuple[int, ...]
+    by_columns: bool  # as Fortran stores it
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """The bytes that the array takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def npy_declared(opened: IO[bytes]) -> Declared:
+    """The array that an .npy file declares, before it is made; its numbers are what comes next."""
     version = np.lib.format.read_magic(opened)
-    start = opened.tell()
-    length = int.from_bytes(opened.read(2 if version == (1, 0) else 4), "little")
-    if length > LONGEST_HEADER:
-        raise ValueError(f"a header of {length:,} bytes")
-    opened.seek(start)
-    read_header = np.lib.format.read_array_header_2_0
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"version {version} of the format")
+    length = opened.read(2 if version == (1, 0) else 4)
+    if int.from_bytes(length, "little") > LONGEST_HEADER:
+        raise ValueError(f"a header of {int.from_bytes(length, 'little'):,} bytes")
+    return parsed_header(version, length + opened.read(int.from_bytes(length, "little")))
+
+
+@lru_cache  # a network has few shapes, and a header takes longer to read than a small array
+def parsed_header(version: tuple[int, int], header: bytes) -> Declared:
+    """What the header of an .npy file says, from the bytes of its length on."""
     if version == (1, 0):
-        read_header = np.lib.format.read_array_header_1_0
-    shape, _, dtype = read_header(opened)
-    return math.prod(shape) * dtype.itemsize
+        declared = Declared(*np.lib.format.read_array_header_1_0(io.BytesIO(header)))
+    else:
+        declared = Declared(*np.lib.format.read_array_header_2_0(io.BytesIO(header)))
+    if min(declared.shape, default=0) < 0:
+        raise ValueError(f"shape {declared.shape}")
+    return declared
+
+
+def npy_array(opened: IO[bytes], what: str, allowance: Allowance) -> np.ndarray[Any, Any]:
+    """The array of an .npy file, if it is plain and not too large."""
+    shape, by_columns, dtype = declared = npy_declared(opened)
+    allowance.take(what, declared.size)
+    if dtype.hasobject:
+        raise ValueError("it holds objects")
+    numbers, place = np.empty(declared.size, np.uint8), 0
+    while place < declared.size:
+        count = opened.readinto(numbers[place : place + BLOCK])  # type: ignore[attr-defined]
+        if not count:
+            raise ValueError(f"{place:,} bytes of {declared.size:,}")
+        place += count
+    return np.ndarray(shape, dtype, numbers, order="F" if by_columns else "C")
 
 
 def check_name(file: str, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pfnm.errors import PFNMError
-from pfnm.formats.content import Content, as_notes, floats
+from pfnm.formats.content import Content, floats
 from pfnm.formats.limits import check_name
 from pfnm.formats.normalisation import folded, looks_like_layer_norm, take_out
 from pfnm.formats.ordering import Walk
@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 def arrange(
     file: str,
     tensors: Mapping[str, np.ndarray[Any, Any]],
-    stored_notes: Any,
+    notes: Mapping[str, Any],
     *,
     in_order: bool = False,
 ) -> Content:
@@ -44,7 +44,6 @@ def arrange(
     shapes and the numbers in names give the order and the orientation of the weights. BatchNorms
     are folded into the layers beside them.
     """
-    notes = as_notes(file, stored_notes)
     for name in tensors:
         check_name(file, name)
     pairs = noted(file, tensors, notes)

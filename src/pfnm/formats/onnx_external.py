@@ -17,9 +17,13 @@ def external_tensors(graph: Any) -> Iterator[Any]:
     tensors = [*getattr(graph, "initializer", ())]
     for node in graph.node:
         for attribute in node.attribute:
-            tensors += [attribute.t, *attribute.tensors]
-            for inner in (attribute.g, *attribute.graphs):
+            tensors += attribute.tensors
+            if attribute.HasField("t"):
+                tensors.append(attribute.t)
+            for inner in attribute.graphs:
                 yield from external_tensors(inner)
+            if attribute.HasField("g"):
+                yield from external_tensors(attribute.g)
     yield from (tensor for tensor in tensors if tensor.data_location == EXTERNAL)
 
 

@@ -19,8 +19,8 @@ from pfnm.formats.onnx_external import external_bytes, external_tensors
 from pfnm.formats.onnx_inputs import Columns, input_columns, prepared
 from pfnm.formats.onnx_shapes import counted, keeps_rows, rows_of
 from pfnm.frameworks.sklearn import two_classes
+from pfnm.networks.activations import ACTIVATIONS
 from pfnm.networks.network import Array, Label, Tensor
-from pfnm.networks.perceptron import ACTIVATIONS
 
 PASSING = {"Flatten", "Reshape", "Cast", "Identity", "Dropout"}
 LINEAR = {"Gemm", "MatMul"}
@@ -107,7 +107,12 @@ class Walk:
         from onnx.numpy_helper import to_array
 
         self.file = file
-        refuse_duplicates(file, [tensor.name for tensor in graph.initializer])
+        self.nodes = list(graph.node)
+        refuse_duplicates(
+            file,
+            [name for node in self.nodes for name in node.output if name]
+            + [tensor.name for tensor in graph.initializer],
+        )
         self.constants = {tensor.name: to_array(tensor) for tensor in graph.initializer}
         self.lengths: dict[str, Any] = {}  # of axes, where the graph computes with them
         self.float_types = {TensorProto.FLOAT, TensorProto.DOUBLE} | {
@@ -115,13 +120,7 @@ class Walk:
             for tensor in graph.initializer
             if tensor.data_type in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
         }
-        self.nodes = list(graph.node)
         self.outputs = [value.name for value in graph.output]
-        refuse_duplicates(
-            file,
-            [name for node in self.nodes for name in node.output if name]
-            + [value.name for value in graph.initializer],
-        )
         inputs = [value for value in graph.input if value.name not in self.constants]
         self.values = {
             value.name: Value(0, PROBES, value.name, input_columns(value)) for value in inputs

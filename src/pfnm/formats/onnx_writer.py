@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from pfnm.errors import PFNMError
 from pfnm.formats.content import notes_of
-from pfnm.networks.network import INPUT, Network
-from pfnm.networks.perceptron import OUTPUTS, Layer, forward, layers
+from pfnm.networks.network import Network
+from pfnm.networks.outputs import OUTPUTS
+from pfnm.networks.perceptron import Layer, layers, perceptron
 
 OPSET = 17  # old enough for the runtimes in use; Gelu came later and is written out
 IR_VERSION = 8  # the file version of that opset
@@ -68,7 +68,9 @@ def write(network: Network) -> bytes:
     nodes, value = [], first
     for depth, layer in enumerate(stack):
         if depth > 0:
-            added, value = activation_nodes(network.activation, value, kind, names, constant_names)
+            added, value = activation_nodes(
+                perceptron(network).activation, value, kind, names, constant_names
+            )
             nodes += added
         result = names.fresh(f"pfnm.layer{depth + 1}")
         nodes.append(gemm(layer, value, result))
@@ -92,8 +94,8 @@ def write(network: Network) -> bytes:
         producer_name="pfnm",
     )
     helper.set_model_props(model, {"pfnm": json.dumps(notes_of(network))})
-    onnx.checker.check_model(model, full_check=True)
     data: bytes = model.SerializeToString()
+    onnx.checker.check_model(data, full_check=True)
     check_values(network, data, dtype)
     return data
 
@@ -117,6 +119,7 @@ class Names:
 def check_values(network: Network, data: bytes, dtype: np.dtype[Any]) -> None:
     """An error unless onnxruntime, where it is installed, computes from it what the network does.
 
+    The file is run as it stands, operator by operator: to optimise it takes longer than to run it.
     Rounding is allowed for by what it changes in numpy.
     """
     try:
@@ -126,14 +129,15 @@ def check_values(network: Network, data: bytes, dtype: np.dtype[Any]) -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = ONLY_FATAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     scaling = network.scaling
-    rows = np.random.default_rng(0).normal(size=(CHECKED_ROWS, network.sizes[INPUT]))
+    rows = np.random.default_rng(0).normal(size=(CHECKED_ROWS, network.numbers))
     rows = rows if scaling is None else scaling.centre + rows * scaling.scale
     with np.errstate(all="ignore"):
         exact, rounded = (
-            OUTPUTS[network.output](forward(as_type(network, kind), rows.astype(kind)))
-            for kind in (np.float64, np.float32)
+            OUTPUTS[network.output](values_of.run(rows.astype(kind)))
+            for values_of, kind in ((network, np.float64), (narrowed(network), np.float32))
         )
         (found,) = session.run(None, {session.get_inputs()[0].name: rows.astype(dtype)})
         finite = np.isfinite(rounded) & np.isfinite(exact)
@@ -147,9 +151,11 @@ def check_values(network: Network, data: bytes, dtype: np.dtype[Any]) -> None:
         )
 
 
-def as_type(network: Network, dtype: DTypeLike) -> Network:
-    """The network with all its tensors in this type."""
-    tensors = {name: tensor.astype(dtype) for name, tensor in network.tensors.items()}
+def narrowed(network: Network) -> Network:
+    """The network with no tensor of more than 32 bits."""
+    if network.dtype.itemsize <= np.dtype(np.float32).itemsize:
+        return network
+    tensors = {name: tensor.astype(np.float32) for name, tensor in network.tensors.items()}
     return replace(network, tensors=tensors)
 
 

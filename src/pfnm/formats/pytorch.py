@@ -8,55 +8,84 @@ import re
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, ClassVar
 
 from pfnm.errors import PFNMError
-from pfnm.formats.content import Content, notes_of, parsed_notes
+from pfnm.formats.content import Content, Stored, as_notes, notes_of, parsed_notes
 from pfnm.formats.limits import Allowance
 from pfnm.formats.naming import arrange
+from pfnm.formats.pickles import hashes_too_much
 from pfnm.formats.state_dicts import WAY_OUT, find_state_dict, to_numpy
-from pfnm.networks.network import Network
+from pfnm.networks.network import Network, Tensor
 
-PICKLE_START = b"\x80"  # the first byte of a pickle; a checkpoint of today begins as a zip
+PICKLE_START = b"\x80"  # the first byte of a pickle
+ZIP_START = b"PK\x03\x04"  # and how a checkpoint of today begins
 NOTES = "pfnm.json"  # our notes, as one more member of the zip: torch.load does not look at it
 BYTEARRAY = b"bytearray\n"  # the end of this name in a pickle
 STAND_INS = threading.Lock()  # PyTorch keeps the names that it may read for the whole process
 
 
 def read(path: Path, file: str) -> Content:
-    """The layers of a checkpoint. Only tensors are read: no code in the file is ever run."""
-    check_members(path, file)
+    """The layers of a checkpoint."""
+    return arrange(file, *stored_tensors(path, file), in_order=True)
+
+
+def stored_tensors(path: Path, file: str, *, others: bool = True) -> Stored:
+    """What a checkpoint holds. Only tensors are read: no code in the file is ever run.
+
+    others: what is no floating point is kept, or left out.
+    """
+    text = noted_text(path, file)
     stored = load(path, file)
     if isinstance(stored, Ignored):
         raise more_than_tensors(file, stored.stands_for)
     state_dict = find_state_dict(file, stored)
+    if not others:
+        state_dict = {n: v for n, v in state_dict.items() if v.dtype.is_floating_point}
     allowance = Allowance(file)
     for name, value in state_dict.items():
         # A tensor may be larger than what is stored: one number, expanded to any shape.
         allowance.take(f"tensor {name!r}", value.numel() * value.dtype.itemsize)
     tensors = {name: to_numpy(file, name, value) for name, value in state_dict.items()}
-    return arrange(file, tensors, stored_notes(path, file, stored), in_order=True)
+    if text is not None:
+        notes = parsed_notes(file, text, Allowance(file))
+    else:  # or where we wrote them once
+        notes = as_notes(file, stored.get("pfnm", {}) if "state_dict" in stored else {})
+    return Stored(tensors, notes)
 
 
-def check_members(path: Path, file: str) -> None:
-    """An error for a file that would take too much room where PyTorch reads it.
+def noted_text(path: Path, file: str) -> bytes | None:
+    """Our notes in the file, if it has some; an error if PyTorch would take too much to read it.
 
     PyTorch makes a bytearray of any length that a checkpoint asks for; no network needs one.
     """
-    if zipfile.is_zipfile(path):
-        allowance = Allowance(file)
+    allowance, notes = Allowance(file), None
+    with path.open("rb") as opened:
+        zipped = opened.read(len(ZIP_START)) == ZIP_START  # as PyTorch tells it
+    if zipped:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
+            members = archive.infolist()
+            for member in members:
                 allowance.take(f"{member.filename!r}", member.file_size)
-            pickles = [archive.read(m) for m in archive.namelist() if m.endswith(".pkl")]
+            # Of a name that stands twice, or in capitals, PyTorch may read either.
+            pickles = [archive.read(m) for m in members if m.filename.lower().endswith(".pkl")]
+            for member in members:
+                if member.filename.endswith(f"/{NOTES}") and member.filename.count("/") == 1:
+                    notes = archive.read(member)
     else:
-        Allowance(file).take("its content", path.stat().st_size)
+        allowance.take("its content", path.stat().st_size)
         pickles = [path.read_bytes()]
     if any(BYTEARRAY in pickled for pickled in pickles):
         raise more_than_tensors(file, "bytearray")
+    if any(hashes_too_much(pickled) for pickled in pickles):
+        raise PFNMError(
+            f"{file}: a dict in it has keys that would take too long to look up (tuples of tuples, "
+            f"the same many times), expected texts; {WAY_OUT}"
+        )
+    return notes
 
 
 def load(path: Path, file: str) -> Any:
@@ -156,25 +185,20 @@ def filled(story: str) -> tuple[str, Callable[[], Any]]:
     return name, OrderedDict if found[1].startswith("SETITEM") else list
 
 
-def stored_notes(path: Path, file: str, stored: Any) -> Any:
-    """Our notes in the file, where we write them or where we wrote them once ("pfnm")."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                if member.count("/") == 1 and member.endswith(f"/{NOTES}"):
-                    return parsed_notes(file, archive.read(member), Allowance(file))
-    return stored.get("pfnm", {}) if "state_dict" in stored else {}
-
-
 def write(network: Network) -> bytes:
     """The network as a bare state dict, as load_state_dict takes it, with our notes beside it."""
+    return pack(network.tensors, notes_of(network), network.name)
+
+
+def pack(tensors: Mapping[str, Tensor], notes: dict[str, Any], _: str) -> bytes:
+    """Tensors and notes as a checkpoint."""
     import torch
 
-    state_dict = {name: torch.tensor(tensor) for name, tensor in network.tensors.items()}
+    state_dict = {name: torch.tensor(tensor) for name, tensor in tensors.items()}
     buffer = io.BytesIO()
     torch.save(state_dict, buffer)
     with zipfile.ZipFile(buffer, "a") as archive:
         root = archive.namelist()[0].partition("/")[0]
         # ZipInfo has a fixed date: equal networks are equal files.
-        archive.writestr(zipfile.ZipInfo(f"{root}/{NOTES}"), json.dumps(notes_of(network)))
+        archive.writestr(zipfile.ZipInfo(f"{root}/{NOTES}"), json.dumps(notes))
     return buffer.getvalue()

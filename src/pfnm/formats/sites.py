@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import Network
-from pfnm.networks.perceptron import layers
+from pfnm.networks.network import Network, Tensor
+from pfnm.networks.perceptron import Perceptron, layers
 
 
 def site_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -56,16 +56,15 @@ def telling_parts(paths: Sequence[Path]) -> list[str]:
 def duplicates(networks: Sequence[Network]) -> list[str]:
     """A warning for each site that holds the very numbers of another one, under another name.
 
-    Names and types of tensors make no difference, nor which way weights are stored.
+    Names and types of tensors make no difference, nor which way a perceptron's weights are stored.
     """
     first: dict[str, str] = {}
     warnings = []
     for network in networks:
         numbers = hashlib.sha256()
-        for layer in layers(network):
-            for tensor in (layer.weight, layer.bias):
-                values = np.array((), float) if tensor is None else tensor.astype(float)
-                numbers.update(repr(values.shape).encode() + values.tobytes())
+        for tensor in _in_one_form(network):
+            values = np.array((), float) if tensor is None else tensor.astype(float)
+            numbers.update(repr(values.shape).encode() + values.tobytes())
         same = first.setdefault(numbers.hexdigest(), network.name)
         if same != network.name:
             warnings.append(
@@ -73,3 +72,10 @@ def duplicates(networks: Sequence[Network]) -> list[str]:
                 "leave one of them out, unless two sites really share it"
             )
     return warnings
+
+
+def _in_one_form(network: Network) -> list[Tensor | None]:
+    """The tensors, a perceptron's all stored one way."""
+    if isinstance(network.program, Perceptron):
+        return [tensor for layer in layers(network) for tensor in (layer.weight, layer.bias)]
+    return [network.tensors[name] for name in network.graph.axes]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pfnm.errors import PFNMError
 from pfnm.formats.content import Content
-from pfnm.formats.limits import JSON_BYTES, NPY_START, Allowance, npy_bytes
+from pfnm.formats.limits import JSON_BYTES, Allowance, npy_declared
 from pfnm.frameworks.sklearn import from_estimator, to_estimator
 from pfnm.networks.network import Network
 from pfnm.networks.perceptron import layers
@@ -30,16 +30,19 @@ TRUSTED = (
 def read(path: Path, file: str) -> Content:
     """The layers of the estimator in a skops file, which may hold nothing of another kind."""
     import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
 
     check_members(path, file)
-    unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
-    if unknown:
+    try:
+        estimator = skops.io.load(path, trusted=list(TRUSTED))
+    except UntrustedTypesFoundException as error:  # before anything is made
+        unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
         raise PFNMError(
             f"{file}: it holds {unknown[0]}, which is no part of scikit-learn's MLPClassifier or "
             "MLPRegressor, of a scaler or a pipeline; save the bare estimator or pipeline (of a "
             "search: its best_estimator_) with skops.io.dump"
-        )
-    network = from_estimator(skops.io.load(path, trusted=list(TRUSTED)), name=file)
+        ) from error
+    network = from_estimator(estimator, name=file)
     stack = layers(network)
     return Content(
         weights=[layer.weight for layer in stack],
@@ -65,14 +68,14 @@ def check_members(path: Path, file: str) -> None:
             if member.filename == SCHEMA:
                 allowance.take("its schema", JSON_BYTES * member.file_size)
                 continue
-            with archive.open(member) as opened:
-                if opened.read(len(NPY_START)) != NPY_START:
-                    raise PFNMError(
-                        f"{file}: {member.filename!r} in it is no plain array; save the bare "
-                        "estimator or pipeline with skops.io.dump"
-                    )
-                opened.seek(0)
-                size = max(member.file_size, npy_bytes(opened))
+            try:
+                with archive.open(member) as opened:
+                    size = max(member.file_size, npy_declared(opened).size)
+            except ValueError as error:
+                raise PFNMError(
+                    f"{file}: {member.filename!r} in it is no plain array ({error}); save the bare "
+                    "estimator or pipeline with skops.io.dump"
+                ) from error
             allowance.take(repr(member.filename), size)
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from pfnm.errors import PFNMError
 from pfnm.formats import told
 from pfnm.formats.limits import JSON_BYTES, Allowance, check_regular
+from pfnm.networks.graph import OUTPUT
 from pfnm.networks.labels import union
-from pfnm.networks.network import OUTPUT, Array, Label, Network
+from pfnm.networks.network import Array, Label, Network
 
 Counts = Mapping[str, Sequence[float] | Mapping[str, float]]
 

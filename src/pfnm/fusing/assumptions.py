@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pfnm.fusing.probes import is_classifier
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import OUTPUT
+from pfnm.networks.graph import OUTPUT
 
 
 @dataclass(frozen=True)

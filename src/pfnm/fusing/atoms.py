@@ -3,17 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import OUTPUT, Array, Axis, IntArray, Network
+from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
+from pfnm.networks.network import Array, Network
 
 Assignments = Mapping[str, Sequence[IntArray]]
+"""Of each group an array a site: the global unit of each of its units, (units,); of a group within
+another (units of the outer, n): the place of each among those of the outer's global unit."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One axis of one tensor along which a group lies: what its units are compared by."""
+
+    name: str
+    dimension: int
+
+    def needs(self, graph: UnitGraph, group: str) -> set[str]:
+        """The groups whose order must be known for it to be comparable between sites.
+
+        The group itself is among them where another axis of the tensor is its too.
+        """
+        axes = graph.axes[self.name]
+        spaces = {s for d, axis in enumerate(axes) if d != self.dimension for s in axis.spaces}
+        for part in axes[self.dimension].parts:
+            if group in part.factors:
+                spaces |= set(part.spaces) - {group}
+        return {space for space in spaces if graph.is_group(space)}
+
+    def rows(
+        self, network: Network, group: str, units: Mapping[str, IntArray], widths: Mapping[str, int]
+    ) -> Array:
+        """What each unit of the group has here, (units, D), other groups in global coordinates.
+
+        Zero where the site lacks a global unit.
+        """
+        own = self.spread(network, group, units, widths)
+        axis = network.graph.axes[self.name][self.dimension]
+        if axis.space == group:
+            return np.moveaxis(own, self.dimension, 0).reshape(network.sizes[group], -1)
+        sizes = {**network.sizes, **widths, group: network.sizes[group]}
+        taken = np.take(own, axis.by_unit(group, sizes), axis=self.dimension)
+        first = np.moveaxis(taken, self.dimension, 0)
+        result: Array = first.reshape(network.sizes[group], -1)
+        return result
+
+    def spread(
+        self, network: Network, group: str, units: Mapping[str, IntArray], widths: Mapping[str, int]
+    ) -> Array:
+        """The tensor with matched spaces in global coordinates, but the group as the site has it.
+
+        Where the group lies along another axis too, it is in global coordinates there.
+        """
+        graph, tensor = network.graph, network.tensors[self.name]
+        axes = graph.axes[self.name]
+        if not any(
+            space in units and not (dimension == self.dimension and space == group)
+            for dimension, axis in enumerate(axes)
+            for space in axis.spaces
+        ):
+            return tensor.astype(float)
+        shape, index = [], []
+        for dimension, axis in enumerate(axes):
+            here = dict(units)
+            if dimension == self.dimension:
+                here.pop(group, None)
+            sizes = {s: widths[s] if s in here else network.sizes[s] for s in axis.spaces}
+            shape.append(axis.length(sizes))
+            index.append(axis.positions(here, sizes, graph.inner))
+        wide = np.zeros(shape)
+        wide[np.ix_(*index)] = tensor
+        return wide
+
+
+def sides_of(graph: UnitGraph, group: str, matched: set[str]) -> list[Side]:
+    """The sides of a group that can be compared where these groups are matched."""
+    return [
+        side
+        for name in graph.tensors_of(group)
+        for dimension, axis in enumerate(graph.axes[name])
+        if group in axis.spaces
+        for side in [Side(name, dimension)]
+        if side.needs(graph, group) <= matched
+    ]
 
 
 def group_atoms(
@@ -21,39 +99,55 @@ def group_atoms(
 ) -> tuple[list[Array], list[Array], Array]:
     """The atoms of a group: for each site (units, D), precisions (D,), and the prior mean (D,).
 
-    `prior` is the group's. A tensor of the group takes part if its other axes are fixed or matched
-    already; entries of matched groups stand in global coordinates, zero where the site has no unit.
+    `prior` is the group's. A side takes part if the other groups along it are matched already;
+    their entries stand in global coordinates, zero where the site has no unit.
     """
     graph = sites.networks[0].graph
-    widths = {done: width_of(assignments) for done, assignments in matched.items()}
-    names = [
-        name
-        for name in graph.tensors_of(group)
-        if all(a.space in (group, *matched) or not graph.is_group(a) for a in graph.axes[name])
-    ]
-    if not names:
+    widths = widths_of(graph, matched)
+    sides = sides_of(graph, group, set(matched))
+    if not sides:
         raise PFNMError(f"unit group {group!r} has no tensor to be matched on")
     site_precisions = 1 / prior.site_variances(len(sites.networks))
-    atoms, precisions = [], []
+    atoms: list[Array] = []
+    precisions: list[Array] = []
     for j, network in enumerate(sites.networks):
         mine = {done: assignments[j] for done, assignments in matched.items()}
-        columns, seen = [], []
-        for name in names:
-            dimension = [axis.space for axis in graph.axes[name]].index(group)
-            wide = _spread(network, name, mine, widths)
-            weights = np.broadcast_to(sites.weights_of(name, j), wide.shape)
-            width = network.sizes[group]
-            columns.append(np.moveaxis(wide, dimension, 0).reshape(width, -1))
-            seen.append(np.moveaxis(weights, dimension, 0)[0].ravel())
+        columns = [side.rows(network, group, mine, widths) for side in sides]
+        seen = [
+            _seen(sites, j, side, group, widths, own)
+            for side, own in zip(sides, columns, strict=True)
+        ]
         atoms.append(np.concatenate(columns, axis=1))
         precisions.append(np.concatenate(seen) * site_precisions[j])
     prior_mean = np.concatenate(
         [
-            np.full(c.shape[1], _prior_mean(graph.axes[n], prior))
-            for n, c in zip(names, columns, strict=True)
+            np.full(own.shape[1], _prior_mean(graph, side.name, prior))
+            for side, own in zip(sides, columns, strict=True)
         ]
     )
     return atoms, precisions, prior_mean
+
+
+def _seen(
+    sites: Sites, site: int, side: Side, group: str, widths: Mapping[str, int], rows: Array
+) -> Array:
+    """How much each column of a side's rows counts for a site."""
+    network = sites.networks[site]
+    weights = sites.weights_of(side.name, site)
+    if weights.size == 1:
+        return np.full(rows.shape[1], weights.item())
+    graph = network.graph
+    sizes = {s: widths.get(s, size) for s, size in network.sizes.items()} | {
+        group: network.sizes[group]
+    }
+    axes = graph.axes[side.name]
+    shape = [
+        axis.length(sizes if d == side.dimension else {**sizes, **widths})
+        for d, axis in enumerate(axes)
+    ]
+    wide = np.broadcast_to(weights, shape)
+    first = axes[side.dimension].by_unit(group, sizes)[:1]
+    return np.moveaxis(np.take(wide, first, axis=side.dimension), side.dimension, 0).ravel()
 
 
 def posterior_mean(sites: Sites, assignments: Assignments, prior: Prior) -> Network:
@@ -64,13 +158,13 @@ def posterior_mean(sites: Sites, assignments: Assignments, prior: Prior) -> Netw
     """
     graph = sites.networks[0].graph
     tensors: dict[str, Array] = {}
-    for name, axes in graph.axes.items():
-        groups = [group for group in graph.groups if group in {axis.space for axis in axes}]
+    for name in graph.axes:
+        groups = graph.groups_of(name)
         own = prior.for_group(groups[0] if groups else graph.groups[-1])
         precisions = 1 / own.site_variances(len(sites.networks))
         total, weight = _sums(sites, name, assignments, precisions, counted=groups[:1])
         p_0 = 1 / own.prior_variance
-        tensors[name] = (_prior_mean(axes, own) * p_0 + total) / (p_0 + weight)
+        tensors[name] = (_prior_mean(graph, name, own) * p_0 + total) / (p_0 + weight)
     return with_tensors(sites, tensors)
 
 
@@ -80,12 +174,13 @@ def observed_mean(sites: Sites, assignments: Assignments) -> Network:
     What leads into an output is the sum over the sites, each by its share of what all have seen of
     the class: the fused outputs are then the class-weighted sum of the sites'.
     """
+    graph = sites.networks[0].graph
     equal = np.ones(len(sites.networks))
     shared = replace(sites, output_weights=sites.class_shares)
     tensors = {}
-    for name, axes in sites.networks[0].graph.axes.items():
+    for name in graph.axes:
         total, weight = _sums(shared, name, assignments, equal, counted=list(assignments))
-        outward = any(axis.space == OUTPUT for axis in axes)
+        outward = name in graph.tensors_of(OUTPUT)
         tensors[name] = total if outward else total / np.where(weight > 0, weight, 1)
     return with_tensors(sites, tensors)
 
@@ -99,12 +194,12 @@ def _sums(
     1 along axes on which it does not depend.
     """
     first = sites.networks[0]
-    widths = {group: width_of(own) for group, own in assignments.items()}
-    axes = first.graph.axes[name]
-    shape = [widths.get(axis.space, first.sizes[axis.space]) * axis.block for axis in axes]
-    varies = [axis.space in (*counted, OUTPUT) for axis in axes]
+    graph, axes = first.graph, first.graph.axes[name]
+    sizes = {**first.sizes, **widths_of(graph, assignments)}
+    shape = graph.shape(name, sizes)
+    varies = [any(space in (*counted, OUTPUT) for space in axis.spaces) for axis in axes]
     depends = [length if varied else 1 for length, varied in zip(shape, varies, strict=True)]
-    matched = [dimension for dimension, axis in enumerate(axes) if axis.space in widths]
+    matched = [d for d, axis in enumerate(axes) if any(s in assignments for s in axis.spaces)]
     alone = matched[0] if len(matched) == 1 else None
     total, weight = np.zeros(shape), np.zeros(depends)
     if alone is not None:
@@ -115,11 +210,17 @@ def _sums(
         precision = sites.weights_of(name, j) * precisions[j]
         seen = precision * network.tensors[name]
         if alone is None:
-            total[index_of(network, name, mine)] += seen
+            total[graph.index(name, mine, sizes)] += seen
         else:  # by rows, which is much faster than by columns
-            rows[axes[alone].entries(mine[axes[alone].space])] += np.moveaxis(seen, alone, 0)
+            rows[axes[alone].positions(mine, sizes, graph.inner)] += np.moveaxis(seen, alone, 0)
         own_units = {group: units for group, units in mine.items() if group in counted}
-        weight[index_of(first, name, own_units, depends)] += precision
+        index = np.ix_(
+            *(
+                axis.positions(own_units, sizes, graph.inner) if varied else np.arange(1)
+                for axis, varied in zip(axes, varies, strict=True)
+            )
+        )
+        weight[index] += precision
     return total, weight
 
 
@@ -133,45 +234,32 @@ def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:
 def part_of(network: Network, units: Mapping[str, IntArray]) -> Network:
     """The network cut down to the given units of each group, in the given order."""
     tensors = {
-        name: np.ascontiguousarray(tensor[index_of(network, name, units)])
+        name: np.ascontiguousarray(tensor[network.graph.index(name, units, network.sizes)])
         for name, tensor in network.tensors.items()
     }
     return replace(network, tensors=tensors)
 
 
-def _prior_mean(axes: Sequence[Axis], prior: Prior) -> float:
-    return prior.bias_mean if len(axes) == 1 else prior.prior_mean
+def _prior_mean(graph: UnitGraph, name: str, prior: Prior) -> float:
+    return prior.bias_mean if graph.role(name) == "bias" else prior.prior_mean
+
+
+def widths_of(graph: UnitGraph, assignments: Assignments) -> dict[str, int]:
+    """The number of global units of each matched group; of one within another, of each of these.
+
+    Groups that must be as wide as each other are as wide as the widest: units that no site has are
+    zeros.
+    """
+    widths = {
+        group: graph.constant[group] if group in graph.inner else width_of(own)
+        for group, own in assignments.items()
+    }
+    for together in graph.alike:
+        known = [group for group in together if group in widths]
+        widths |= dict.fromkeys(known, max((widths[group] for group in known), default=0))
+    return widths
 
 
 def width_of(assignments: Sequence[IntArray]) -> int:
     """The number of global units."""
     return 1 + max(int(assignment.max()) for assignment in assignments)
-
-
-def index_of(
-    network: Network, name: str, units: Mapping[str, IntArray], shape: Sequence[int] | None = None
-) -> Any:
-    """The index that picks the given units along a tensor's axes, and everything along others."""
-    lengths = network.tensors[name].shape if shape is None else shape
-    return np.ix_(
-        *(
-            axis.entries(units[axis.space]) if axis.space in units else np.arange(length)
-            for axis, length in zip(network.graph.axes[name], lengths, strict=True)
-        )
-    )
-
-
-def _spread(
-    network: Network, name: str, units: Mapping[str, IntArray], widths: Mapping[str, int]
-) -> Array:
-    """A site's tensor with matched axes in global coordinates, zero where it has no unit."""
-    axes, tensor = network.graph.axes[name], network.tensors[name]
-    if not any(axis.space in units for axis in axes):
-        return tensor.astype(float)
-    shape = [
-        widths[axis.space] * axis.block if axis.space in units else length
-        for axis, length in zip(axes, tensor.shape, strict=True)
-    ]
-    wide = np.zeros(shape)
-    wide[index_of(network, name, units)] = tensor
-    return wide

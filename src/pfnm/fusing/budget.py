@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Mapping, Sequence
+from math import inf, prod
 from numbers import Integral, Real
 
 from pfnm.errors import PFNMError
@@ -18,16 +18,24 @@ def width_limits(networks: Sequence[Network], budget: float | int | None) -> dic
     """The most global units of each group; None for no limit.
 
     budget: a factor (float) of the widest site's layer, or a number of units (int) for every layer;
-    never below the widest site.
+    never below the widest site. Rigid groups stay as wide as the widest site.
     """
+    rigid = networks[0].graph.rigid
     if budget is None:
-        return None
+        widest = widest_sites(networks)
+        return (
+            {g: width if g in rigid else MOST_UNITS for g, width in widest.items()}
+            if rigid
+            else None
+        )
     if isinstance(budget, bool) or not isinstance(budget, Real) or not 0 < budget < inf:
         raise PFNMError(f"budget is {budget}, expected a positive factor or number of units")
     limits = {}
     units = isinstance(budget, Integral)
     for group, widest in widest_sites(networks).items():
         limits[group] = min(int(budget), MOST_UNITS) if units else _scaled(widest, budget)
+        if group in rigid:
+            limits[group] = widest
         if limits[group] < widest:
             raise PFNMError(
                 f"a budget of {budget}"
@@ -40,7 +48,7 @@ def width_limits(networks: Sequence[Network], budget: float | int | None) -> dic
 
 def limits_by_parameters(networks: Sequence[Network], most: int) -> dict[str, int]:
     """The widest layers, by one factor of the widest sites', with at most so many parameters."""
-    widest = widest_sites(networks)
+    widest, rigid = widest_sites(networks), networks[0].graph.rigid
     least = parameters(networks[0], widest)
     if least > most:
         raise PFNMError(
@@ -50,26 +58,21 @@ def limits_by_parameters(networks: Sequence[Network], most: int) -> dict[str, in
     low, high = 1.0, float(2 * min(most, MOST_UNITS))  # a layer has more parameters than units
     for _ in range(FACTOR_STEPS):
         middle = (low + high) / 2
-        fits = parameters(networks[0], _all_scaled(widest, middle)) <= most
+        fits = parameters(networks[0], _all_scaled(widest, middle, rigid)) <= most
         low, high = (middle, high) if fits else (low, middle)
-    return _all_scaled(widest, low)
+    return _all_scaled(widest, low, rigid)
 
 
 def widest_sites(networks: Sequence[Network]) -> dict[str, int]:
     """The width of every group at the site where it is widest."""
-    groups = networks[0].graph.groups
+    groups = networks[0].graph.outer_groups
     return {group: max(network.widths[group] for network in networks) for group in groups}
 
 
 def parameters(network: Network, widths: dict[str, int]) -> int:
     """How many parameters the network would have with these widths."""
-    total = 0
-    for axes in network.graph.axes.values():
-        size = 1
-        for axis in axes:
-            size *= widths.get(axis.space, network.sizes[axis.space]) * axis.block
-        total += size
-    return total
+    sizes = {**network.sizes, **widths}
+    return sum(prod(network.graph.shape(name, sizes)) for name in network.graph.axes)
 
 
 def _scaled(width: int, factor: float) -> int:
@@ -77,8 +80,11 @@ def _scaled(width: int, factor: float) -> int:
     return int(min(width * factor + 1e-9, MOST_UNITS))
 
 
-def _all_scaled(widths: dict[str, int], factor: float) -> dict[str, int]:
-    return {group: _scaled(width, factor) for group, width in widths.items()}
+def _all_scaled(widths: dict[str, int], factor: float, rigid: Mapping[str, str]) -> dict[str, int]:
+    return {
+        group: width if group in rigid else _scaled(width, factor)
+        for group, width in widths.items()
+    }
 
 
 def parsed_budget(text: str) -> float | int | None:

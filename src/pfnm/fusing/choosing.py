@@ -16,8 +16,8 @@ from pfnm.fusing.inputs import FEW_INPUTS, UNIT_RANGE, InputRange, Inputs, Units
 from pfnm.fusing.kinds import STANDARD_ENDS, Pictures
 from pfnm.fusing.probes import is_classifier
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import INPUT, Array, Network, Tensor
-from pfnm.networks.perceptron import forward, layers
+from pfnm.networks.network import Array, Network, Tensor
+from pfnm.networks.perceptron import layers
 
 CHOICE_INPUTS = 600  # of each kind: their agreement is then known to a hundredth or so
 SMALLEST_SIDE = 8  # of a picture's grid, in pixels
@@ -37,7 +37,7 @@ def chosen_inputs(sites: Sites, within: InputRange | None, rng: np.random.Genera
     """
     grid = guessed_grid(sites.networks)
     scales = [UNIT_RANGE if within is None else within]
-    if within is None and sites.networks[0].sizes[INPUT] >= FEW_INPUTS:
+    if within is None and sites.networks[0].numbers >= FEW_INPUTS:
         scales.append(InputRange(*STANDARD_ENDS))
     found: list[tuple[float, Inputs]] = []
     for scale in scales:
@@ -62,7 +62,7 @@ def sites_agreement(sites: Sites, inputs: Tensor) -> float:
     Of classifiers (a - c) / (1 - c), a the share of inputs to which two sites give one answer, c
     what it would be by chance; of others the correlation of their outputs.
     """
-    outputs = [forward(network, inputs) for network in sites.networks]
+    outputs = [network.run(inputs) for network in sites.networks]
     number = len(outputs)
     pairs = number * (number - 1)
     if not is_classifier(sites.networks[0]):
@@ -85,7 +85,7 @@ def sites_agreement(sites: Sites, inputs: Tensor) -> float:
 
 def guessed_grid(networks: Sequence[Network]) -> Pictures | None:
     """The square grid on which first-layer weights are smooth, if there is one."""
-    inputs = networks[0].sizes[INPUT]
+    inputs = networks[0].numbers
     weights = np.concatenate([layers(network)[0].weight.T for network in networks]).astype(float)
     weights -= weights.mean(axis=0)
     least = max(LEAST_SMOOTHNESS, CLEAR / sqrt(weights.size))

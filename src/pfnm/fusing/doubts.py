@@ -18,7 +18,8 @@ from scipy.special import softmax
 
 from pfnm.fusing.probes import Probing, is_classifier
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import Array, BoolArray, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array, BoolArray
 
 UNEVEN = 0.85  # deviation of log shares from which there is a doubt
 OTHER_ORDER = 0.08  # gain in likeness by another order of outputs from which there is a doubt
@@ -69,7 +70,7 @@ def probabilities(sites: Sites, probing: Probing, sharpening: float = 1.0) -> Ar
     Nothing to classes that they do not know.
     """
     count = max(2, MOST_NUMBERS // sites.known.size)
-    outputs = [site[-1][:, :count].astype(float) for site in probing.responses]
+    outputs = [own[:, :count].astype(float) for own in probing.outputs]
     logits = np.where(sites.known[:, :, None], sharpening * np.array(outputs), -np.inf)
     result: Array = softmax(logits, axis=1)
     return result

@@ -8,14 +8,16 @@ inputs are shared by all sites; then sweeps over the groups, both sides known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
 from pfnm.errors import overflow_named
-from pfnm.fusing.atoms import Assignments, group_atoms, observed_mean, with_tensors
+from pfnm.fusing.activity import Activity, activities, responses
+from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
+from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
 from pfnm.fusing.order import as_listed, in_order, start_in_order, unit_order
 from pfnm.fusing.probes import (
@@ -24,17 +26,18 @@ from pfnm.fusing.probes import (
     agreement,
     is_classifier,
     probe,
+    probes_for,
     site_agreements,
     sure_agreement,
 )
-from pfnm.fusing.refit import first_values, refit, refit_targets, repair_norms
+from pfnm.fusing.refit import refit, refit_targets, repair_norms
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Candidate, Solution
 from pfnm.fusing.topdown import topdown_within
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import OUTPUT, BoolArray, Network, Tensor
-from pfnm.networks.perceptron import ACTIVATIONS, first_layer, layers
+from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
+from pfnm.networks.network import BoolArray, Network, Tensor
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
@@ -68,28 +71,32 @@ def fuse_joint(
     orders = [unit_order(network) for network in networks]
     ordered = in_order(sites, orders)
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
-    to_match = probe(ordered, MATCH_PROBES, match_rng)
+    to_match = probes_for(ordered, MATCH_PROBES, match_rng)
     to_fit = probe(ordered, FIT_PROBES, fit_rng)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
-    best: Solution | None = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
+    active, leaving = activities(ordered, to_match), responses(ordered, to_fit.inputs)
+    graph = sites.networks[0].graph
+    best: Solution | None = None
+    if networks[0].program.examples is None:  # of modules, the paper's way gives no mean of outputs
+        best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
     best_share, tried = -inf, []
     if best is not None:
         best_share = sure_agreement(best.network, to_check)
         tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
     if start is not None:
-        start = start_in_order(start, orders)
+        start = start_in_order(start, orders, graph.inner)
     for emphasis in EMPHASES:
-        states = joint_states(ordered, prior, limits, to_match, emphasis, start, order_rng, on_step)
-        for sweep, matchings in enumerate(states, start=1):
-            first = None  # all networks of one matching have the same first layer
-            for ridge, network in repaired(ordered, matchings, to_fit):
-                first = first_layer(network, to_check.inputs) if first is None else first
+        states = joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step)
+        for sweep, (matchings, inner) in enumerate(states, start=1):
+            first = None  # all networks of one matching have the same first map
+            assignments = {name: found.assignments for name, found in matchings.items()} | inner
+            for ridge, network in repaired(ordered, assignments, to_fit, leaving):
+                first = network.first_values(to_check.inputs) if first is None else first
                 share = sure_agreement(network, to_check, first)
                 objective = sum(matching.objective for matching in matchings.values())
                 tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
                 if share > best_share:
-                    assignments = {name: found.assignments for name, found in matchings.items()}
-                    listed = as_listed(assignments, orders)
+                    listed = as_listed(assignments, orders, graph.inner)
                     best, best_share = Solution.of(network, matchings, listed), share
     assert best is not None
     return replace(
@@ -109,10 +116,11 @@ def centred(network: Network, known: BoolArray) -> Network:
         return network
     tensors = dict(network.tensors)
     for name, axes in network.graph.axes.items():
-        if axes[-1].space == OUTPUT or axes[0].space == OUTPUT:
-            rows = np.moveaxis(tensors[name].copy(), [a.space for a in axes].index(OUTPUT), 0)
+        spaces = [axis.space for axis in axes]
+        if OUTPUT in spaces:
+            rows = np.moveaxis(tensors[name].copy(), spaces.index(OUTPUT), 0)
             rows[known] -= rows[known].mean(axis=0)
-            tensors[name] = np.moveaxis(rows, 0, [a.space for a in axes].index(OUTPUT))
+            tensors[name] = np.moveaxis(rows, 0, spaces.index(OUTPUT))
     return replace(network, tensors=tensors)
 
 
@@ -120,38 +128,49 @@ def joint_states(
     sites: Sites,
     prior: Prior,
     limits: Mapping[str, int] | None,
-    probing: Probing,
+    active: Mapping[str, Activity],
     emphasis: float,
     start: Assignments | None,
     rng: np.random.Generator,
     on_step: Callable[[], None] | None,
-) -> Iterator[dict[str, Matching]]:
-    """The matchings after each joint sweep, the first of which follows a first pass."""
-    groups = sites.networks[0].graph.groups
-    extras = [contributions(sites, probing, depth, emphasis) for depth in range(len(groups))]
+) -> Iterator[tuple[dict[str, Matching], dict[str, tuple[IntArray, ...]]]]:
+    """The matchings after each joint sweep, the first of which follows a first pass.
+
+    With them the orders of groups within others.
+    """
+    graph = sites.networks[0].graph
+    extras = {group: found.counting(emphasis) for group, found in active.items()}
     known = {} if start is None else dict(start)
     matchings: dict[str, Matching] = {}
+    order = list(graph.outer_groups)
     first = 0
-    if len(groups) == 1:
+    if len(order) == 1 and _known_at_once(graph, order[0]):
         # Its sides are all known from the start: there is no first pass that differs from others.
         # The orders that one would take are passed over, so that a seed gives what it always gave.
         first = 1
         for _ in range(SWEEPS_PER_GROUP):
             rng.permutation(len(sites.networks))
     for sweep in range(first, 1 + JOINT_SWEEPS):
-        for group, extra in zip(groups, extras, strict=True):
+        left = list(order)
+        while left:
+            group = next_group(graph, left, known)
+            left.remove(group)
             own = prior.for_group(group)
-            others = {other: found for other, found in known.items() if other != group}
-            atoms, precisions, prior_mean = group_atoms(sites, group, others, own)
-            site_precisions = sites.weights / own.site_variances(len(sites.networks))
-            matchings[group] = match(
-                [np.concatenate(pair, axis=1) for pair in zip(atoms, extra, strict=True)],
-                own,
-                precisions=[
+            atoms, precisions, prior_mean = atoms_of(sites, group, known, own)
+            if group in extras:
+                extra = extras[group]
+                site_precisions = sites.weights / own.site_variances(len(sites.networks))
+                atoms = [np.concatenate(pair, axis=1) for pair in zip(atoms, extra, strict=True)]
+                precisions = [
                     np.concatenate([seen, np.full(extra[0].shape[1], precision)])
                     for seen, precision in zip(precisions, site_precisions, strict=True)
-                ],
-                prior_mean=np.concatenate([prior_mean, np.zeros(extra[0].shape[1])]),
+                ]
+                prior_mean = np.concatenate([prior_mean, np.zeros(extra[0].shape[1])])
+            matchings[group] = match(
+                atoms,
+                own,
+                precisions=precisions,
+                prior_mean=prior_mean,
                 start=None if start is None else known[group],
                 sweeps=SWEEPS_PER_GROUP,
                 width_limit=None if limits is None else limits[group],
@@ -159,40 +178,33 @@ def joint_states(
                 on_step=on_step,
             )
             known[group] = matchings[group].assignments
+            known |= inner_assignments(sites, group, known)
         if sweep > 0:
-            yield dict(matchings)
+            inner = {group: tuple(known[group]) for group in graph.inner}
+            yield {group: matchings[group] for group in order}, inner
 
 
-def contributions(sites: Sites, probing: Probing, depth: int, emphasis: float) -> list[Tensor]:
-    """Of each site's units, (units, probes): outputs on probes times the norm of what they feed.
-
-    Scaled so that their variance over all sites is that of the weights, and that all of them
-    together count `emphasis` times as much as the weights do.
-    """
-    activation = ACTIVATIONS[sites.networks[0].activation]
-    result, weights = [], []
-    for network, responses in zip(sites.networks, probing.responses, strict=True):
-        stack = layers(network)
-        below, above = stack[depth].weight, stack[depth + 1].weight
-        norms = np.linalg.norm(above.astype(float), axis=1)
-        result.append(np.asarray(activation(responses[depth])) * norms[:, None])
-        weights.append(
-            below.var(dtype=float) * below.shape[0] + above.var(dtype=float) * above.shape[1]
-        )
-    spread = float(np.mean([values.var() for values in result])) * len(probing.inputs)
-    scale = np.sqrt(emphasis * np.mean(weights) / spread) if spread > 0 else 0.0
-    return [values * scale for values in result]
+def _known_at_once(graph: UnitGraph, group: str) -> bool:
+    """Whether all sides of a group are comparable before anything is matched."""
+    return sides_of(graph, group, set()) == sides_of(graph, group, set(graph.groups))
 
 
 def repaired(
-    sites: Sites, matchings: Mapping[str, Matching], probing: Probing
+    sites: Sites,
+    assignments: Assignments,
+    probing: Probing,
+    leaving: Sequence[Mapping[str, Tensor]],
 ) -> Iterator[tuple[float | None, Network]]:
-    """The fused networks that one matching can give: norms repaired, and refitted on probes."""
-    assignments = {group: matching.assignments for group, matching in matchings.items()}
+    """The fused networks that one matching can give: norms repaired, and refitted on probes.
+
+    leaving: what leaves the sites' linear maps on the probes.
+    """
     mean = observed_mean(sites, assignments)
     network = with_tensors(sites, repair_norms(sites, assignments, mean))
     yield None, network
-    targets = refit_targets(sites, assignments, probing)
-    values = first_values(network, probing)
+    targets = refit_targets(sites, assignments, probing, leaving)
+    if not targets:
+        return
+    first = network.first_values(probing.inputs)
     for ridge in RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES:
-        yield ridge, with_tensors(sites, refit(network, targets, values, ridge))
+        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from pfnm.errors import PFNMError
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.noise import channels_of_noise, patches, standardised
-from pfnm.networks.network import INPUT, Array, Network, Tensor
+from pfnm.networks.network import Array, Network, Tensor
 
 # Natural pictures, in units of their range (CIFAR-10's test pictures: 0.48, 0.12, 0.21).
 PICTURE_MEAN = 0.47
@@ -192,7 +192,7 @@ class Table:
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (count, inputs)."""
         scale, first = self._scale(), networks[0]
-        columns = first.sizes[INPUT]
+        columns = first.numbers
         _check_columns(self, first, scale)
         low, high = (np.broadcast_to(end, columns) for end in scale.within.ends)
         if self.mean is None and self.range is not None:
@@ -339,7 +339,7 @@ def _drawn(
     """Inputs of these shapes (mean 0, deviation 1), brighter or darker, of some contrast."""
     first = networks[0]
     _check_columns(kind, first, scale)
-    made = np.empty((count, first.sizes[INPUT]), dtype=np.float32)
+    made = np.empty((count, first.numbers), dtype=np.float32)
     low, high = scale.within.ends
     mean, deviation = scale.mean.astype(np.float32), scale.deviation.astype(np.float32)
     for start in range(0, count, BLOCK):
@@ -365,11 +365,11 @@ def _check_columns(kind: Pictures | Signals | Table, network: Network, scale: _S
     """An error unless inputs of this kind are as many as the network takes."""
     values = (scale.mean, scale.deviation, *scale.within.ends)
     sizes = {kind.size, *(np.size(value) for value in values if np.ndim(value))} - {None}
-    odd = sizes - {network.sizes[INPUT]}
+    odd = sizes - {network.numbers}
     if odd:
         raise PFNMError(
             f"inputs told to be {type(kind).__name__} of {odd.pop()} values, but {network.name} "
-            f"takes {network.sizes[INPUT]}; give the shape that its inputs have"
+            f"takes {network.numbers}; give the shape that its inputs have"
         )
 
 
@@ -383,10 +383,10 @@ def _places(columns: Sequence[int | str], network: Network) -> list[int]:
     places = []
     for column in columns:
         place = names.index(column) if column in names else column
-        if not isinstance(place, int) or not 0 <= place < network.sizes[INPUT]:
+        if not isinstance(place, int) or not 0 <= place < network.numbers:
             raise PFNMError(
                 f"a table's column {column!r} is none that {network.name} has; give its number "
-                f"(from 0 to {network.sizes[INPUT] - 1}), or its name where the network has names"
+                f"(from 0 to {network.numbers - 1}), or its name where the network has names"
             )
         places.append(place)
     return places

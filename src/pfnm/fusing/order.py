@@ -16,25 +16,66 @@ from pfnm.errors import PFNMError
 from pfnm.fusing.atoms import Assignments, part_of
 from pfnm.fusing.sites import Sites
 from pfnm.matching.checks import checked_start
-from pfnm.networks.network import IntArray, Network
+from pfnm.networks.graph import Axis, IntArray
+from pfnm.networks.network import Array, Network
 
 Orders = Sequence[Mapping[str, IntArray]]
 
 
 def unit_order(network: Network) -> dict[str, IntArray]:
     """Each group's units by their norm (of those with the very same, the one listed first)."""
-    squares = {group: np.zeros(width) for group, width in network.widths.items()}
-    for name, axes in network.graph.axes.items():
+    graph, sizes = network.graph, network.sizes
+    squares = {group: np.zeros(_shape(network, group)) for group in graph.groups}
+    for name, axes in graph.axes.items():
+        if not any(space in squares for axis in axes for space in axis.spaces):
+            continue
+        entries = np.square(network.tensors[name], dtype=float)
         for dimension, axis in enumerate(axes):
-            if axis.space in squares:
-                entries = np.moveaxis(np.square(network.tensors[name], dtype=float), dimension, 0)
-                squares[axis.space] += entries.reshape(len(squares[axis.space]), -1).sum(axis=1)
-    return {group: np.argsort(values, kind="stable") for group, values in squares.items()}
+            for group in set(axis.spaces) & set(squares):
+                rows = np.moveaxis(entries, dimension, 0).reshape(entries.shape[dimension], -1)
+                _add(squares[group], axis, group, graph.inner.get(group), sizes, rows.sum(axis=1))
+    orders = {
+        group: np.argsort(values, kind="stable")
+        for group, values in squares.items()
+        if group not in graph.inner
+    }
+    for group, outer in graph.inner.items():
+        orders[group] = np.argsort(squares[group][orders[outer]], axis=1, kind="stable")
+    return orders
+
+
+def _shape(network: Network, group: str) -> tuple[int, ...]:
+    outer = network.graph.inner.get(group)
+    own = network.sizes[group]
+    return (own,) if outer is None else (network.sizes[outer], own)
+
+
+def _add(
+    squares: Array,
+    axis: Axis,
+    group: str,
+    outer: str | None,
+    sizes: Mapping[str, int],
+    values: Array,
+) -> None:
+    """Add what an axis's entries have to the units they belong to."""
+    if axis.space == group:
+        squares += values
+        return
+    places = axis.coordinates(group, sizes)
+    here = places >= 0
+    where = (
+        (places[here],) if outer is None else (axis.coordinates(outer, sizes)[here], places[here])
+    )
+    np.add.at(squares, where, values[here])
 
 
 def listed_order(network: Network) -> dict[str, IntArray]:
     """Each group's units as the network lists them."""
-    return {group: np.arange(width) for group, width in network.widths.items()}
+    return {
+        group: np.broadcast_to(np.arange(network.sizes[group]), _shape(network, group))
+        for group in network.graph.groups
+    }
 
 
 def in_order(sites: Sites, orders: Orders) -> Sites:
@@ -45,25 +86,39 @@ def in_order(sites: Sites, orders: Orders) -> Sites:
     return replace(sites, networks=networks)
 
 
-def start_in_order(start: Assignments, orders: Orders) -> Assignments:
+def start_in_order(start: Assignments, orders: Orders, inner: Mapping[str, str]) -> Assignments:
     """Assignments to start from, checked, for units in the given orders."""
     if set(start) != set(orders[0]):
         raise PFNMError(
             f"assignments to start from name the groups {', '.join(start)}, expected "
             f"{', '.join(orders[0])}"
         )
-    result = {}
+    result: dict[str, Sequence[IntArray]] = {}
     for group, given in start.items():
-        found = checked_start(given, [order[group].size for order in orders])
-        result[group] = [own[order[group]] for own, order in zip(found, orders, strict=True)]
+        mine = [order[group] for order in orders]
+        if group in inner:
+            outer = [order[inner[group]] for order in orders]
+            result[group] = [
+                np.take_along_axis(np.asarray(own)[first], second, axis=1)
+                for own, first, second in zip(given, outer, mine, strict=True)
+            ]
+        else:
+            found = checked_start(given, [order.size for order in mine])
+            result[group] = [own[order] for own, order in zip(found, mine, strict=True)]
     return result
 
 
-def as_listed(assignments: Assignments, orders: Orders) -> dict[str, tuple[IntArray, ...]]:
+def as_listed(
+    assignments: Assignments, orders: Orders, inner: Mapping[str, str]
+) -> dict[str, tuple[IntArray, ...]]:
     """Assignments of units in the given orders, for units as the sites list them."""
-    return {
-        group: tuple(
-            own[np.argsort(order[group])] for own, order in zip(found, orders, strict=True)
-        )
-        for group, found in assignments.items()
-    }
+    result = {}
+    for group, found in assignments.items():
+        listed = []
+        for own, order in zip(found, orders, strict=True):
+            back = own
+            if group in inner:
+                back = np.take_along_axis(own, np.argsort(order[group], axis=1), axis=1)
+            listed.append(back[np.argsort(order[inner.get(group, group)])])
+        result[group] = tuple(listed)
+    return result

@@ -14,26 +14,26 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from pfnm.fusing.inputs import InputRange, Units
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import INPUT, OUTPUT, Array, Network, Tensor
-from pfnm.networks.perceptron import forward, preactivations
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Array, Network, Tensor
 
 CHECK_PROBES = 2000  # to judge a network by: agreement is then known to about a point
 IMPOSSIBLE = -1e9  # the output for a class that a site does not know
-MOST_RESPONSES = 40_000_000  # numbers kept of the sites' responses, or of probes: 160 MB
+MOST_RESPONSES = 40_000_000  # numbers kept of what units do, or of probes: 160 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Probing:
     """Probes, and the sites' responses to them.
 
-    inputs: (probes, inputs). responses[j][c]: (units, probes), site j's layer c before activation.
+    inputs: (probes, inputs). outputs[j]: (outputs, probes), site j's before the output function.
     answer: (outputs, probes), what the sites say together (`said_together`). mean: (outputs,
     probes), the plain ensemble's answer, each site counting for a class as far as it has seen it.
     trust: (sites, probes), how much each site has seen of what a probe looks like; sums to 1.
     """
 
     inputs: Tensor
-    responses: Sequence[Sequence[Tensor]]
+    outputs: Sequence[Tensor]
     answer: Array
     mean: Array
     trust: Array
@@ -47,34 +47,37 @@ def noise_like(probes: Tensor, within: InputRange, rng: np.random.Generator) -> 
 
 
 def probe(sites: Sites, count: int, rng: np.random.Generator, *, to_judge: bool = False) -> Probing:
-    """Make probes and ask all sites; fewer than `count` where the responses would fill memory.
+    """Make probes and ask all sites; fewer than `count` where what units do would fill memory.
 
     A fusion fitted to what units look for is judged the more fairly where every second probe is
     noise; inputs of another kind are mixed as they are.
     """
-    units = sum(sum(n.widths.values()) + n.sizes[OUTPUT] for n in sites.networks)
-    units = max(units, sites.networks[0].sizes[INPUT])
-    count = max(2, min(count, MOST_RESPONSES // units))
-    inputs = sites.inputs.make(sites.networks, count, rng)
+    inputs = probes_for(sites, count, rng)
     if to_judge and isinstance(sites.inputs, Units):
         inputs[::2] = noise_like(inputs[::2], sites.inputs.within, rng)
-    responses = [
-        [np.ascontiguousarray(values.T, dtype=np.float32) for values in preactivations(n, inputs)]
-        for n in sites.networks
-    ]
+    outputs = [np.ascontiguousarray(n.run(inputs).T, dtype=np.float32) for n in sites.networks]
     shares = sites.class_shares
-    answer = said_together(sites, [own[-1] for own in responses])
+    answer = said_together(sites, outputs)
     if is_classifier(sites.networks[0]):
-        for own, known in zip(responses, sites.known, strict=True):
-            own[-1][~known] = IMPOSSIBLE
+        for own, known in zip(outputs, sites.known, strict=True):
+            own[~known] = IMPOSSIBLE
         # In logarithms: sites may each be certain of what only the others have seen.
-        logs = np.array([log_softmax(own[-1].astype(float), axis=0) for own in responses])
+        logs = np.array([log_softmax(own.astype(float), axis=0) for own in outputs])
         mean = softmax(logsumexp(logs, axis=0, b=shares[:, :, None]), axis=0)
         trust = shares @ mean
     else:
         mean = answer
-        trust = np.tile(sites.weights[:, None], (1, count))
-    return Probing(inputs, responses, answer, mean, trust / trust.sum(axis=0))
+        trust = np.tile(sites.weights[:, None], (1, answer.shape[1]))
+    return Probing(inputs, outputs, answer, mean, trust / trust.sum(axis=0))
+
+
+def probes_for(sites: Sites, count: int, rng: np.random.Generator) -> Tensor:
+    """Made-up inputs, fewer than `count` where what units do on them would fill memory."""
+    units = sum(sum(n.widths.values()) + n.sizes[OUTPUT] for n in sites.networks)
+    units = max(units, sites.networks[0].numbers)
+    count = max(2, min(count, MOST_RESPONSES // units))
+    count = sites.networks[0].program.probes(count)
+    return sites.inputs.make(sites.networks, count, rng)
 
 
 def said_together(sites: Sites, outputs: Sequence[Tensor]) -> Array:
@@ -116,8 +119,8 @@ def agreement(network: Network, probing: Probing) -> float:
 def site_agreements(sites: Sites, probing: Probing) -> list[float]:
     """The same of every site, from the responses that are known already."""
     return [
-        _alike(network, own[-1], probing.answer)
-        for network, own in zip(sites.networks, probing.responses, strict=True)
+        _alike(network, own, probing.answer)
+        for network, own in zip(sites.networks, probing.outputs, strict=True)
     ]
 
 
@@ -127,7 +130,7 @@ def alike(network: Network, inputs: Tensor, wanted: Tensor) -> float:
     Of outputs that do not exclude each other: the share of the wanted variation that they explain,
     which is below zero where a constant would do better.
     """
-    return _alike(network, forward(network, inputs).T, wanted)
+    return _alike(network, network.run(inputs).T, wanted)
 
 
 def _alike(network: Network, outputs: Tensor, wanted: Tensor) -> float:
@@ -141,7 +144,7 @@ def _alike(network: Network, outputs: Tensor, wanted: Tensor) -> float:
 def sure_agreement(network: Network, probing: Probing, first: Tensor | None = None) -> float:
     """Of a classifier, agreement on what the sites' ensemble is surest of, classes counting alike.
 
-    first: what the network's first layer gives to the probes, where it is known (`first_layer`).
+    first: what leaves the network's first map on the probes, where it is known.
 
     Among fusions of the same size this chooses better than agreement does (docs/deep.md), which
     compares fusions of different sizes better.
@@ -151,7 +154,7 @@ def sure_agreement(network: Network, probing: Probing, first: Tensor | None = No
     sureness = probing.mean.max(axis=0)
     sure = sureness >= np.median(sureness)
     answers = probing.mean.argmax(axis=0)[sure]
-    same = forward(network, probing.inputs, first).argmax(axis=1)[sure] == answers
+    same = network.run(probing.inputs, first=first).argmax(axis=1)[sure] == answers
     counts = np.bincount(answers)
     shares = np.bincount(answers, weights=same)[counts > 0] / counts[counts > 0]
     return float(shares.mean())

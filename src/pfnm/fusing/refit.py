@@ -6,16 +6,18 @@ expect; with depth this compounds. Two repairs: norms (weights alone), and least
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
 
 from pfnm.fusing.atoms import Assignments, width_of
-from pfnm.fusing.probes import Probing, is_classifier
+from pfnm.fusing.probes import IMPOSSIBLE, Probing, is_classifier
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import Array, IntArray, Network, Tensor
-from pfnm.networks.perceptron import ACTIVATIONS, Layer, layers
+from pfnm.networks.graph import OUTPUT, IntArray
+from pfnm.networks.network import Array, Network, Tensor
+from pfnm.networks.program import Map
 
 TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 
@@ -23,80 +25,99 @@ TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> dict[str, Array]:
     """Tensors in which each hidden unit's incoming weights have the mean norm of its members.
 
-    Not for the output layer, whose scale carries the sites' confidence.
+    Not for what leads into outputs, whose scale carries the sites' confidence.
     """
     tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
-    ours = [layers(site) for site in sites.networks]
-    for depth, (layer, own) in enumerate(zip(layers(network), assignments.values(), strict=False)):
+    for at in network.program.maps:
+        group = network.graph.axes[at.weight][at.writes].space
+        if group is None or group not in assignments or group in network.graph.inner:
+            continue
+        own = assignments[group]
         total, members = np.zeros(width_of(own)), np.zeros(width_of(own))
-        for j, site in enumerate(ours):
-            total[own[j]] += np.linalg.norm(site[depth].weight.astype(float), axis=0)
+        for j, site in enumerate(sites.networks):
+            total[own[j]] += _norms(site.tensors[at.weight], at)
             members[own[j]] += 1
-        norm = np.linalg.norm(np.asarray(layer.weight, dtype=float), axis=0)
+        norm = _norms(tensors[at.weight], at)
         scale = total / members / np.where(norm > 0, norm, 1)
-        weight = tensors[layer.weight_name]
-        tensors[layer.weight_name] = weight * (scale[:, None] if layer.transposed else scale)
+        shape = [-1 if d == at.writes else 1 for d in range(tensors[at.weight].ndim)]
+        tensors[at.weight] = tensors[at.weight] * scale.reshape(shape)
     return tensors
+
+
+def _norms(weight: Tensor, at: Map) -> Array:
+    """The norm of what leads into each unit."""
+    rows = np.moveaxis(weight.astype(float), at.writes, 0).reshape(weight.shape[at.writes], -1)
+    result: Array = np.linalg.norm(rows.T, axis=0)
+    return result
 
 
 def refit(
-    network: Network, targets: Sequence[Tensor], first_values: Tensor, ridge: float
+    network: Network, targets: Mapping[str, Tensor], probing: Probing, ridge: float, first: Any
 ) -> dict[str, Array]:
     """Tensors with which every fused unit does on probes what its members do on average.
 
-    Bottom to top, each layer by least squares: from what the fused layer below now puts out to its
-    target (`wanted_values`, from the second layer up). `ridge` pulls towards the given network. The
-    first layer, whose inputs all sites share, stays; first_values: what it puts out.
+    In order of computation, each linear map by least squares: from what now enters it to its target
+    (`refit_targets`). `ridge` pulls towards the given network. What has no target stays. first:
+    what leaves the first map, where it is known.
     """
-    first, *others = layers(network)
-    tensors: dict[str, Array] = {}
-    _store(tensors, first, *_as_float(first))
-    values = first_values
-    for layer, wanted in zip(others, targets, strict=True):
-        weight, bias = _least_squares(values, wanted, *_as_float(layer), ridge)
-        _store(tensors, layer, weight, bias)
-        values = _put_out(network, weight, bias, values)
+    tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
+
+    def visit(at: Map, features: Any, values: Any) -> Mapping[str, Tensor] | None:
+        if at.weight not in targets:
+            return None
+        weight, bias = tensors[at.weight], None if at.bias is None else tensors[at.bias]
+        inward = weight if at.writes == 1 else weight.T
+        missing = targets[at.weight] - np.asarray(values.T, np.float32)
+        changed, new_bias = _least_squares(
+            np.ascontiguousarray(features.T, np.float32), missing, inward, bias, ridge
+        )
+        tensors[at.weight] = changed if at.writes == 1 else changed.T
+        fitted = {at.weight: tensors[at.weight].astype(np.float32)}
+        if at.bias is not None and new_bias is not None:
+            tensors[at.bias] = new_bias
+            fitted[at.bias] = new_bias.astype(np.float32)
+        return fitted
+
+    network.run(probing.inputs, visit, first)
     return tensors
 
 
-def first_values(network: Network, probing: Probing) -> Tensor:
-    """What the first layer puts out on probes, (units, probes)."""
-    return _put_out(network, *_as_float(layers(network)[0]), probing.inputs.T)
+def refit_targets(
+    sites: Sites,
+    assignments: Assignments,
+    probing: Probing,
+    leaving: Sequence[Mapping[str, Tensor]],
+) -> dict[str, Tensor]:
+    """What should leave each linear map on probes, (units, probes), by its weight.
 
-
-def _put_out(network: Network, weight: Array, bias: Array | None, values: Tensor) -> Tensor:
-    outputs = weight.astype(np.float32).T @ values
-    if bias is not None:
-        outputs += bias.astype(np.float32)[:, None]
-    return np.asarray(ACTIVATIONS[network.activation](outputs), dtype=np.float32)
-
-
-def _as_float(layer: Layer) -> tuple[Array, Array | None]:
-    bias = None if layer.bias is None else np.asarray(layer.bias, dtype=float)
-    return np.asarray(layer.weight, dtype=float), bias
-
-
-def refit_targets(sites: Sites, assignments: Assignments, probing: Probing) -> list[Tensor]:
-    """What each layer should give on probes, from the second layer up."""
-    return [
-        wanted_values(sites, probing, depth, own)
-        for depth, own in enumerate([*assignments.values(), None])
-        if depth > 0
-    ]
+    The first map, whose inputs all sites share, has none. leaving: what leaves the sites' own
+    maps (`activity.responses`).
+    """
+    graph = sites.networks[0].graph
+    targets = {}
+    for at in sites.networks[0].program.maps[1:]:
+        space = graph.axes[at.weight][at.writes].space
+        if at.kind == "linear" and (space == OUTPUT or space in assignments):
+            own = None if space == OUTPUT else assignments[str(space)]
+            found = [values[at.weight] for values in leaving]
+            targets[at.weight] = wanted_values(sites, probing, found, own)
+    return targets
 
 
 def wanted_values(
-    sites: Sites, probing: Probing, depth: int, own: Sequence[IntArray] | None
+    sites: Sites, probing: Probing, outputs: Sequence[Tensor], own: Sequence[IntArray] | None
 ) -> Tensor:
-    """What a layer should give before activation: the mean of its members' values on each probe.
+    """What should leave a map: the mean of its members' values on each probe.
 
     At the top: the sites' log probabilities (or plain outputs), each by its share of the class.
     """
-    outputs = [response[depth] for response in probing.responses]
     if own is None:
         classes = is_classifier(sites.networks[0])
         if classes:
-            outputs = [log_softmax(values, axis=0) for values in outputs]
+            outputs = [
+                log_softmax(np.where(known[:, None], values, IMPOSSIBLE), axis=0)
+                for values, known in zip(outputs, sites.known, strict=True)
+            ]
         shares = sites.class_shares.astype(np.float32)[:, :, None]
         wanted = np.asarray(sum(w * values for w, values in zip(shares, outputs, strict=True)))
         # Probabilities do not see a constant added to all outputs; it is made zero.
@@ -111,23 +132,16 @@ def wanted_values(
 
 
 def _least_squares(
-    values: Tensor, wanted: Tensor, weight: Array, bias: Array | None, ridge: float
+    values: Tensor, missing: Tensor, weight: Array, bias: Array | None, ridge: float
 ) -> tuple[Array, Array | None]:
-    """The weights (and bias) nearest the given ones that turn `values` into `wanted`."""
+    """The weights (and bias) nearest the given ones that add `missing` to what leaves them."""
     start = weight.T
     if bias is not None:
         values = np.concatenate([values, np.ones((1, values.shape[1]), dtype=values.dtype)])
         start = np.concatenate([start, bias[:, None]], axis=1)
-    missing = wanted - start.astype(np.float32) @ values
     gram = (values @ values.T).astype(float)
     pull = ridge * max(float(np.trace(gram)) / len(gram), TINY)
     gram[np.diag_indices_from(gram)] += pull
     change = np.linalg.solve(gram, (values @ missing.T).astype(float))
     result = start.T + change
     return (result, None) if bias is None else (result[:-1], result[-1])
-
-
-def _store(tensors: dict[str, Array], layer: Layer, weight: Array, bias: Array | None) -> None:
-    tensors[layer.weight_name] = weight.T if layer.transposed else weight
-    if layer.bias_name is not None and bias is not None:
-        tensors[layer.bias_name] = bias

@@ -12,8 +12,9 @@ from pfnm.errors import PFNMError
 from pfnm.fusing.inputs import Inputs, Units
 from pfnm.matching.prior import LARGEST, SMALLEST
 from pfnm.networks.features import align_inputs
+from pfnm.networks.graph import OUTPUT
 from pfnm.networks.labels import align_labels
-from pfnm.networks.network import OUTPUT, Array, BoolArray, Network, Scaling, Tensor
+from pfnm.networks.network import Array, BoolArray, Network, Scaling, Tensor
 from pfnm.networks.perceptron import in_terms_of, layers
 from pfnm.networks.scaling import taking_plain, taking_scaled
 
@@ -69,10 +70,13 @@ class Sites:
 
     def weights_of(self, name: str, site: int) -> Array:
         """How much a tensor's entries count, in a shape that broadcasts to the tensor's."""
-        axes = self.networks[site].graph.axes[name]
+        network = self.networks[site]
+        axes = network.graph.axes[name]
         for dimension, axis in enumerate(axes):
-            if axis.space == OUTPUT:
-                values = np.repeat(self.output_weights[site], axis.block)
+            if OUTPUT in axis.spaces:
+                places = axis.coordinates(OUTPUT, network.sizes)
+                own = self.output_weights[site]
+                values: Array = np.where(places < 0, self.weights[site], own[places])
                 return values.reshape([-1 if d == dimension else 1 for d in range(len(axes))])
         return np.full([1] * len(axes), self.weights[site])
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pfnm.matching.matching import Matching, Sweep
-from pfnm.networks.network import IntArray, Network
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network
 
 
 @dataclass(frozen=True)

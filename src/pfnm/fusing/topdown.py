@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from pfnm.errors import overflow_named
-from pfnm.fusing.atoms import Assignments, group_atoms, posterior_mean
+from pfnm.fusing.atoms import Assignments, posterior_mean
+from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.order import as_listed, in_order, listed_order, start_in_order, unit_order
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
+from pfnm.networks.graph import IntArray
 
 
 def fuse_topdown(
@@ -57,14 +59,17 @@ def topdown_within(
     """
     ordering = listed_order if prior.choices.listed_order else unit_order
     orders = [ordering(network) for network in sites.networks]
+    graph = sites.networks[0].graph
     sites = in_order(sites, orders)
-    start = None if start is None else start_in_order(start, orders)
+    start = None if start is None else start_in_order(start, orders, graph.inner)
     matchings: dict[str, Matching] = {}
-    order = sites.networks[0].graph.groups
-    for group in reversed(order):
-        matched = {done: matching.assignments for done, matching in matchings.items()}
+    matched: dict[str, Sequence[IntArray]] = {}
+    left = list(reversed(graph.outer_groups))
+    while left:
+        group = next_group(graph, left, matched)
+        left.remove(group)
         own = prior.for_group(group)
-        atoms, precisions, prior_mean = group_atoms(sites, group, matched, own)
+        atoms, precisions, prior_mean = atoms_of(sites, group, matched, own)
         limit = None if limits is None else limits[group]
         found = partial(
             match,
@@ -76,13 +81,15 @@ def topdown_within(
             width_limit=limit,
             rng=rng,
         )
-        others_below = group != order[0] and not whatever_the_limits
+        others_below = bool(left) and not whatever_the_limits
         if others_below and found(sweeps=0).width == limit:  # seen in the first pass, mostly
             return None
         matchings[group] = found(sweeps=sweeps, on_step=on_step)
         if others_below and matchings[group].width == limit:
             return None
-    ordered = {group: matchings[group] for group in order}
-    assignments = {group: matching.assignments for group, matching in ordered.items()}
+        matched[group] = matchings[group].assignments
+        matched |= inner_assignments(sites, group, matched)
+    ordered = {group: matchings[group] for group in graph.outer_groups}
+    assignments = {group: matched[group] for group in graph.groups}
     network = posterior_mean(sites, assignments, prior)
-    return Solution.of(network, ordered, as_listed(assignments, orders))
+    return Solution.of(network, ordered, as_listed(assignments, orders, graph.inner))

@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites, comparable
-from pfnm.networks.network import OUTPUT, Array, Label, Network, Tensor
-from pfnm.networks.perceptron import layers, mlp, probabilities
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Array, Label, Network, Tensor
+from pfnm.networks.outputs import probabilities
+from pfnm.networks.perceptron import layers, mlp, perceptron
 
 MOST_CENTRES, CENTRES_PER_SITE = 500, 50  # as in the paper's experiments
 
@@ -73,7 +75,7 @@ def kmeans(networks: Sequence[Network], rng: np.random.Generator) -> Network:
     return mlp(
         [centres[:, :inputs].T.copy(), centres[:, inputs + 1 :].copy()],
         [centres[:, inputs].copy(), bias],
-        activation=networks[0].activation,
+        activation=perceptron(networks[0]).activation,
         output=networks[0].output,
         labels=networks[0].labels,
         name="kmeans",

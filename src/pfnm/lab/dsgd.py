@@ -8,7 +8,8 @@ import numpy as np
 
 from pfnm.lab.setting import BATCHES, Federation
 from pfnm.lab.training import batch_plan
-from pfnm.networks.network import Array, IntArray, Network
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array, Network
 from pfnm.networks.perceptron import layers, mlp
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pfnm.errors import PFNMError
 from pfnm.lab.server import Server, seen
 from pfnm.lab.setting import Federation
-from pfnm.networks.network import Array, IntArray, Network
-from pfnm.networks.perceptron import forward
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array, Network
 
 CLASS_COUNT_BYTES = 8
 
@@ -96,7 +96,7 @@ def usable(
 
 def accuracy(federation: Federation, network: Network) -> float:
     """On the test examples."""
-    values = forward(network, federation.data.test_inputs)
+    values = network.run(federation.data.test_inputs)
     return float((values.argmax(axis=1) == federation.data.test_labels).mean())
 
 

@@ -13,7 +13,8 @@ from pfnm.fusing.sites import comparable
 from pfnm.lab.baselines import ensemble
 from pfnm.lab.method import Info, Local, accuracy, bytes_up, server_counts
 from pfnm.lab.setting import SERVER, Federation
-from pfnm.networks.network import IntArray, Network
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network
 
 
 def one_network(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 Shares = Callable[[IntArray], Array]
 """From what each site holds so far to the proportions of the next class, (J,)."""

@@ -11,8 +11,9 @@ import numpy as np
 from pfnm.errors import PFNMError
 from pfnm.lab.data import Data
 from pfnm.lab.training import LocalTraining, Recipe, Rngs, Trained, batch_plan
-from pfnm.networks.network import IntArray, Network, Tensor
-from pfnm.networks.perceptron import layers, mlp
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
+from pfnm.networks.perceptron import layers, mlp, perceptron
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +100,7 @@ def network_of(module: torch.nn.Sequential, like: Network) -> Network:
     return mlp(
         weights,
         biases or None,
-        activation=like.activation,
+        activation=perceptron(like).activation,
         output=like.output,
         labels=like.labels,
         name=like.name,

@@ -18,7 +18,8 @@ from pfnm.conversion import with_inputs
 from pfnm.fusing.atoms import part_of
 from pfnm.fusing.sites import comparable
 from pfnm.matching.prior import RULES, Prior
-from pfnm.networks.network import IntArray, Network
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network
 
 PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
 

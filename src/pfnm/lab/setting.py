@@ -14,7 +14,8 @@ from pfnm.errors import PFNMError
 from pfnm.lab.data import Data
 from pfnm.lab.partition import split
 from pfnm.lab.training import LocalTraining, Recipe, initial_network, stacked
-from pfnm.networks.network import IntArray, Network
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network
 
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
 SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER = range(6)

@@ -16,8 +16,9 @@ import numpy as np
 
 from pfnm.errors import PFNMError
 from pfnm.lab.data import Data
-from pfnm.networks.network import IntArray, Network, Tensor
-from pfnm.networks.perceptron import layers, mlp
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
+from pfnm.networks.perceptron import layers, mlp, perceptron
 
 if TYPE_CHECKING:
     import torch
@@ -269,7 +270,7 @@ def _unstack(network: Network, tensors: Sequence[torch.Tensor]) -> Network:
     return mlp(
         [tensor.numpy().copy() for tensor in weights],
         [tensor.numpy()[0].copy() for tensor in biases] or None,
-        activation=network.activation,
+        activation=perceptron(network).activation,
         output=network.output,
         labels=network.labels,
         name=network.name,

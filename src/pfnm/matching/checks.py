@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 
 def checked_atoms(atoms: Sequence[ArrayLike]) -> list[Array]:

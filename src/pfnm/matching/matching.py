@@ -17,7 +17,8 @@ from pfnm.matching.checks import checked_atoms, checked_precisions, checked_star
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
 from pfnm.matching.score import found_scores, join_scores, number_terms
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 MAX_SWEEPS = 100  # far more than a matching takes to settle
 ROUNDING = 1e-9  # relative: objectives nearer than this are equal

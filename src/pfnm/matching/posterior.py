@@ -12,7 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a unit
 

@@ -165,7 +165,8 @@ class Prior:
 
 def _weight_variance(network: Network, group: str) -> float:
     """The mean variance of the weights (not the biases) at a group, each weight counting once."""
-    tensors = [network.tensors[name] for name in network.graph.tensors_of(group)]
-    weights = [tensor for tensor in tensors if tensor.ndim > 1] or tensors
+    names = network.graph.tensors_of(group)
+    own = [name for name in names if network.graph.role(name) == "weight"] or names
+    weights = [network.tensors[name] for name in own]
     sizes = [tensor.size for tensor in weights]
     return float(np.average([tensor.var(dtype=float) for tensor in weights], weights=sizes))

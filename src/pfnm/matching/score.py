@@ -8,7 +8,8 @@ import numpy as np
 
 from pfnm.matching.posterior import Part, PartSums, Posterior, PriorPart
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Array, IntArray
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 
 
 def join_scores(site: Sequence[Part], posterior: Posterior, prior: Prior, sites: int) -> Array:

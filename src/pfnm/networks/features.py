@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import INPUT, IntArray, Network, Scaling
+from pfnm.networks.graph import INPUT, IntArray
+from pfnm.networks.network import Network, Scaling
 from pfnm.networks.scaling import pooled
 
 
@@ -59,10 +60,9 @@ def _in_order_of(network: Network, first: Network, networks: Sequence[Network]) 
 def _permuted(network: Network, features: tuple[str, ...], order: IntArray) -> Network:
     """The network whose input i is the given one's input order[i]."""
     tensors = dict(network.tensors)
-    for name, axes in network.graph.axes.items():
-        for dimension, axis in enumerate(axes):
-            if axis.space == INPUT:
-                tensors[name] = np.take(tensors[name], axis.entries(order), axis=dimension)
+    for name in network.graph.tensors_of(INPUT):
+        index = network.graph.index(name, {INPUT: order}, network.sizes)
+        tensors[name] = np.ascontiguousarray(tensors[name][index])
     scaling = network.scaling
     if scaling is not None:
         columns = (scaling.centre, scaling.scale, scaling.low, scaling.high)

@@ -77,7 +77,11 @@ class Axis:
     @classmethod
     def of(cls, space: str, *, before: int = 1, after: int = 1) -> Axis:
         """`before` blocks of a space's units, `after` entries for each unit."""
-        factors = [*([before] * (before > 1)), space, *([after] * (after > 1))]
+        factors: list[str | int] = [space]
+        if before > 1:
+            factors.insert(0, before)
+        if after > 1:
+            factors.append(after)
         return cls((Part(tuple(factors)),))
 
     @classmethod
@@ -115,8 +119,24 @@ class Axis:
             start += prod(part.shape(sizes))
         return np.concatenate(result)
 
+    def coordinates(self, space: str, sizes: Mapping[str, int]) -> IntArray:
+        """The unit of a space that each entry belongs to; -1 where it belongs to none."""
+        result = []
+        for part in self.parts:
+            shape = part.shape(sizes)
+            own = np.full((1,) * len(shape), -1)
+            if space in part.factors:
+                place = part.factors.index(space)
+                own = np.arange(shape[place]).reshape(
+                    [-1 if d == place else 1 for d in range(len(shape))]
+                )
+            result.append(np.broadcast_to(own, shape).ravel())
+        return np.concatenate(result)
+
     def by_unit(self, space: str, sizes: Mapping[str, int]) -> IntArray:
         """The positions that belong to each unit of a space: (units, entries of each)."""
+        if self.space == space:
+            return np.arange(sizes[space])[:, None]
         start, result = 0, []
         for part in self.parts:
             if space in part.factors:

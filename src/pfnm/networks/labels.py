@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import OUTPUT, BoolArray, IntArray, Label, Network, Tensor
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import BoolArray, Label, Network, Tensor
 
 
 def align_labels(networks: Sequence[Network]) -> tuple[list[Network], BoolArray]:
@@ -66,17 +67,10 @@ def _with_labels(network: Network, labels: tuple[Label, ...]) -> Network:
     if own == labels:
         return network
     position = np.array([labels.index(label) for label in own])
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in network.tensors.items():
-        result = tensor
-        for dimension, axis in enumerate(network.graph.axes[name]):
-            if axis.space == OUTPUT:
-                shape = list(result.shape)
-                shape[dimension] = len(labels) * axis.block
-                wide = np.zeros(shape, dtype=result.dtype)
-                index: list[slice | IntArray] = [slice(None)] * result.ndim
-                index[dimension] = axis.entries(position)
-                wide[tuple(index)] = result
-                result = wide
-        tensors[name] = result
+    sizes = {**network.sizes, OUTPUT: len(labels)}
+    tensors: dict[str, Tensor] = dict(network.tensors)
+    for name in network.graph.tensors_of(OUTPUT):
+        wide = np.zeros(network.graph.shape(name, sizes), dtype=tensors[name].dtype)
+        wide[network.graph.index(name, {OUTPUT: position}, sizes)] = tensors[name]
+        tensors[name] = wide
     return replace(network, tensors=tensors, labels=labels)

@@ -1,4 +1,4 @@
-"""A network as named tensors, and the graph that says which of their axes are permuted together."""
+"""A network: named tensors, the graph of their units, and a program that runs them."""
 
 from __future__ import annotations
 
@@ -12,64 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pfnm.errors import PFNMError
+from pfnm.networks.graph import INPUT, OUTPUT, UnitGraph
+from pfnm.networks.program import Program, Visitor
 
 Array = NDArray[np.float64]
-IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
 Tensor = NDArray[np.floating[Any]]
 Label = str | int | float | bool
 
-INPUT = "input"  # the space of a network's inputs: all sites share its coordinates
 MOST_LISTED = 8  # labels in a representation
-OUTPUT = "output"  # the space of its outputs: shared too, and what class counts and labels speak of
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis of a tensor: the space it indexes, `block` consecutive entries for each unit."""
-
-    space: str
-    block: int = 1
-
-    def entries(self, units: IntArray) -> IntArray:
-        """The positions along this axis that belong to `units`, in their order."""
-        if self.block == 1:
-            return units
-        return (units[:, None] * self.block + np.arange(self.block)).ravel()
-
-
-@dataclass(frozen=True)
-class UnitGraph:
-    """The space of every axis of every tensor.
-
-    A space listed in `groups` (bottom to top) is a unit group: its axes are permuted together and
-    the order of its units means nothing. Every other space is fixed: its coordinates mean the same
-    at every site.
-    """
-
-    axes: Mapping[str, tuple[Axis, ...]]
-    groups: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        spaces = {axis.space for axes in self.axes.values() for axis in axes}
-        for group in self.groups:
-            if group not in spaces:
-                raise PFNMError(f"unit group {group!r} has no tensor axis; leave it out")
-        for name, axes in self.axes.items():
-            found = [axis.space for axis in axes if axis.space in self.groups]
-            if len(set(found)) < len(found):
-                raise PFNMError(
-                    f"tensor {name!r} has two axes in unit group {found[0]!r}; pfnm matches groups "
-                    "with one axis for each tensor"
-                )
-
-    def is_group(self, axis: Axis) -> bool:
-        """Whether the axis belongs to a unit group (and not to a fixed space)."""
-        return axis.space in self.groups
-
-    def tensors_of(self, space: str) -> tuple[str, ...]:
-        """The names of the tensors with an axis in `space`."""
-        return tuple(n for n, axes in self.axes.items() if any(a.space == space for a in axes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,25 +54,23 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Network:
-    """Named tensors, their unit graph, and what is needed to run and read the network.
+    """Named tensors, their unit graph, a program that runs them, and what is known of them.
 
     `output` is the function after the last layer: "softmax", "sigmoid", "identity" (logits, or a
     regression), or "values" (a regression, known to be one). `labels` are the names of the outputs
     (classes), `features` those of the inputs, and `scaling` is what a scaler told of the inputs,
-    where they are known. `name` is the site's. `activation_told` is false where nobody stated the
-    activation.
+    where they are known. `name` is the site's.
     """
 
     tensors: Mapping[str, Tensor]
     graph: UnitGraph
-    activation: str = "relu"
+    program: Program
     output: str = "identity"
     labels: tuple[Label, ...] | None = None
     name: str = "network"
     metadata: Mapping[str, Any] = field(default_factory=dict)
     features: tuple[str, ...] | None = None
     scaling: Scaling | None = None
-    activation_told: bool = True
 
     def __post_init__(self) -> None:
         odd = sorted(set(self.tensors) ^ set(self.graph.axes))
@@ -169,31 +118,60 @@ class Network:
                 f"{self.name}: tensor {name!r} holds NaN or infinite values; train this site again "
                 "or leave it out"
             )
-        for axis, length in zip(axes, tensor.shape, strict=True):
-            if length != self.sizes[axis.space] * axis.block:
-                raise PFNMError(
-                    f"{self.name}: tensor {name!r} has shape {tensor.shape}, but {axis.space!r} "
-                    f"has {self.sizes[axis.space]} units of {axis.block} entries in another tensor"
-                )
+        if any(space not in self.sizes for axis in axes for space in axis.spaces):
+            raise PFNMError(
+                f"{self.name}: the sizes along tensor {name!r} do not follow from the tensors; "
+                "state them in the graph"
+            )
+        expected = self.graph.shape(name, self.sizes)
+        if tensor.shape != expected:
+            raise PFNMError(
+                f"{self.name}: tensor {name!r} has shape {tensor.shape}, but by the other tensors "
+                f"it should have {expected}"
+            )
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The number of units of every space, fixed ones included."""
-        found: dict[str, int] = {}
-        for name, axes in self.graph.axes.items():
-            for axis, length in zip(axes, self.tensors[name].shape, strict=True):
-                found.setdefault(axis.space, length // axis.block)
-        return found
+        return self.graph.sizes({name: self.tensors[name].shape for name in self.graph.axes})
 
     @property
     def widths(self) -> dict[str, int]:
-        """The number of units of every group, bottom to top."""
-        return {group: self.sizes[group] for group in self.graph.groups}
+        """The number of units of every group that is not within another, bottom to top."""
+        return {group: self.sizes[group] for group in self.graph.outer_groups}
 
     @property
     def parameters(self) -> int:
         """The number of weights and biases."""
         return sum(tensor.size for tensor in self.tensors.values())
+
+    @property
+    def activation(self) -> str | None:
+        """What every hidden unit does to its value, where it is one function."""
+        return self.program.activation
+
+    @property
+    def activation_told(self) -> bool:
+        """False where nobody stated the activation."""
+        return self.program.activation_told
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers one input has."""
+        return self.program.numbers(self.tensors)
+
+    def run(self, inputs: Any, visit: Visitor | None = None, first: Any = None) -> Any:
+        """The outputs (examples, outputs) before the output function; see `Program.run`."""
+        if inputs.ndim != 2 or inputs.shape[1] != self.numbers:
+            raise PFNMError(
+                f"{self.name} takes {self.numbers} inputs, the data has shape {inputs.shape}; "
+                "give one row of that many numbers for each example"
+            )
+        return self.program.run(self.tensors, inputs, visit, first)
+
+    def first_values(self, inputs: Any) -> Any:
+        """The values that leave the first map, where they are worth keeping; for `run`."""
+        return self.program.first_values(self.tensors, inputs)
 
     def predict(self, inputs: ArrayLike) -> NDArray[Any]:
         """The label, or the values, that the network gives to each input (see `predicting.py`)."""
@@ -209,7 +187,7 @@ class Network:
             [
                 f"Network {self.name!r}: {sizes}",
                 f"  {self.parameters:,} parameters, {self.dtype}",
-                f"  activation {self.activation}{told}",
+                *([] if self.activation is None else [f"  activation {self.activation}{told}"]),
                 f"  output {self.output}",
                 f"  labels {labels}",
             ]

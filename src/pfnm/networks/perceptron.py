@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit, softmax
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import (
-    INPUT,
-    OUTPUT,
-    Axis,
-    BoolArray,
-    Label,
-    Network,
-    Scaling,
-    Tensor,
-    UnitGraph,
-)
+from pfnm.networks.activations import ACTIVATIONS
+from pfnm.networks.graph import INPUT, OUTPUT, Axis, UnitGraph
+from pfnm.networks.network import Label, Network, Scaling, Tensor
+from pfnm.networks.outputs import OUTPUTS
+from pfnm.networks.program import Map, Visitor
 
 ROWS = 1024  # of the inputs at a time, so that a layer's values stay in the processor's cache
-LEAKY_SLOPE = 0.01  # PyTorch's and ONNX's default slope of a leaky ReLU
-
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "tanh": np.tanh,
-    "sigmoid": expit,
-    "identity": lambda x: x,
-    "leaky_relu": lambda x: np.where(x > 0, x, LEAKY_SLOPE * x),
-    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    "gelu": lambda x: x * (1 + erf(x / np.sqrt(2))) / 2,
-    "silu": lambda x: x * expit(x),
-}
-OUTPUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "identity": lambda x: x,
-    "values": lambda x: x,
-    "softmax": lambda x: softmax(x, axis=1),
-    "sigmoid": expit,
-}
-HEADS = ("sigmoid", "softmax", "values")  # the outputs a person may state where a file does not
 
 
 @dataclass(frozen=True)
@@ -54,6 +27,79 @@ class Layer:
     transposed: bool
     bias_name: str | None
     bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """Runs x -> activation(x W + b) -> ... on arrays or tensors, also stacks of them."""
+
+    activation: str
+    maps: tuple[Map, ...]
+    activation_told: bool = True
+    examples: None = None
+
+    def probes(self, count: int) -> int:
+        """All of them: a perceptron is quick."""
+        return count
+
+    def numbers(self, tensors: Mapping[str, Any]) -> int:
+        """How many numbers one input has."""
+        return int(_layer(tensors, self.maps[0]).weight.shape[-2])
+
+    def run(
+        self,
+        tensors: Mapping[str, Any],
+        inputs: Any,
+        visit: Visitor | None = None,
+        first: Any = None,
+    ) -> Any:
+        """The outputs (examples, outputs) before the output function; see `Program.run`."""
+        if visit is not None or not isinstance(inputs, np.ndarray) or len(inputs) <= ROWS:
+            return self._run(tensors, inputs, visit, first)
+        blocks = [slice(start, start + ROWS) for start in range(0, len(inputs), ROWS)]
+        known = [None if first is None else first[rows] for rows in blocks]
+        return np.concatenate(
+            [
+                self._run(tensors, inputs[rows], None, own)
+                for rows, own in zip(blocks, known, strict=True)
+            ]
+        )
+
+    def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
+        """The values that leave the first layer, (examples, units)."""
+        layer = _layer(tensors, self.maps[0])
+        starts = range(0, max(len(inputs), 1), ROWS)
+        return np.concatenate([_values(layer, inputs[start : start + ROWS]) for start in starts])
+
+    def _run(
+        self, tensors: Mapping[str, Any], inputs: Any, visit: Visitor | None, first: Any
+    ) -> Any:
+        activation = ACTIVATIONS[self.activation]
+        features = inputs
+        for depth, own in enumerate(self.maps):
+            if depth == 0 and first is not None:
+                values = first
+            else:
+                features = features if depth == 0 else activation(values)
+                values = _values(_layer(tensors, own), features)
+            if visit is not None:
+                changed = visit(own, features, values)
+                if changed is not None:
+                    values = _values(_layer({**tensors, **changed}, own), features)
+        return values
+
+
+def _values(layer: Layer, features: Any) -> Any:
+    """What leaves a layer, (examples, units)."""
+    values = features @ layer.weight
+    return values if layer.bias is None else values + layer.bias
+
+
+def _check_activation(name: str, activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise PFNMError(
+            f"{name}: unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}"
+        )
 
 
 def mlp(
@@ -76,10 +122,7 @@ def mlp(
     `names` holds (weight name, bias name) of each layer; by default layers.0.weight, layers.0.bias
     and so on. With `transposed`, weights are stored as (outputs, inputs), as PyTorch does.
     """
-    if activation not in ACTIVATIONS:
-        raise PFNMError(
-            f"{name}: unknown activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}"
-        )
+    _check_activation(name, activation)
     if output not in OUTPUTS:
         raise PFNMError(f"{name}: unknown output {output!r}; choose one of {', '.join(OUTPUTS)}")
     if not weights:
@@ -91,10 +134,14 @@ def mlp(
     spaces = (INPUT, *groups, OUTPUT)
     tensors: dict[str, Tensor] = {}
     axes: dict[str, tuple[Axis, ...]] = {}
+    maps = []
     for c, (weight, bias, (weight_name, bias_name)) in enumerate(
         zip(weights, biases, names, strict=True)
     ):
-        below, above = Axis(spaces[c]), Axis(spaces[c + 1])
+        below, above = Axis.of(spaces[c]), Axis.of(spaces[c + 1])
+        own_bias = None if bias is None else bias_name
+        reads, writes = (1, 0) if transposed else (0, 1)
+        maps.append(Map(weight_name, own_bias, "linear", reads, writes))
         tensors[weight_name] = np.asarray(weight).T if transposed else np.asarray(weight)
         axes[weight_name] = (above, below) if transposed else (below, above)
         if bias is not None:
@@ -104,52 +151,41 @@ def mlp(
     return Network(
         tensors,
         UnitGraph(axes, groups),
-        activation=activation,
+        Perceptron(activation, tuple(maps), activation_told),
         output=output,
         labels=None if labels is None else tuple(labels),
         name=name,
         metadata=metadata or {},
         features=None if features is None else tuple(features),
         scaling=scaling,
-        activation_told=activation_told,
     )
 
 
 def layers(network: Network) -> list[Layer]:
     """The layers of a multilayer perceptron, bottom to top; an error for any other network."""
-    spaces = (INPUT, *network.graph.groups, OUTPUT)
-    by_spaces = {
-        tuple(sorted(axis.space for axis in axes)): name
-        for name, axes in network.graph.axes.items()
-        if all(axis.block == 1 for axis in axes)
-    }
-    found = []
-    for below, above in pairwise(spaces):
-        weight_name = by_spaces.pop(tuple(sorted((below, above))), None)
-        if weight_name is None:
-            raise PFNMError(
-                f"{network.name}: no weight leads from {below!r} to {above!r}; this needs a "
-                "multilayer perceptron"
-            )
-        weight = network.tensors[weight_name]
-        transposed = network.graph.axes[weight_name][0].space != below
-        bias_name = by_spaces.pop((above,), None)
-        bias = None if bias_name is None else network.tensors[bias_name]
-        found.append(
-            Layer(weight_name, weight.T if transposed else weight, transposed, bias_name, bias)
-        )
-    if by_spaces:
-        odd = next(iter(by_spaces.values()))
-        raise PFNMError(
-            f"{network.name}: tensor {odd!r} is no part of a multilayer perceptron's layers"
-        )
-    return found
+    return [_layer(network.tensors, own) for own in perceptron(network).maps]
+
+
+def perceptron(network: Network) -> Perceptron:
+    """The program of a multilayer perceptron; an error for any other network."""
+    if not isinstance(network.program, Perceptron):
+        raise PFNMError(f"{network.name} is no multilayer perceptron, which this needs")
+    return network.program
+
+
+def _layer(tensors: Mapping[str, Any], own: Map) -> Layer:
+    weight = tensors[own.weight]
+    bias = None if own.bias is None else tensors[own.bias]
+    transposed = own.writes == 0
+    return Layer(own.weight, weight.T if transposed else weight, transposed, own.bias, bias)
 
 
 def in_terms_of(network: Network, template: Network) -> Network:
     """The same multilayer perceptron with the template's tensor names and axis order."""
-    if network.graph == template.graph:
+    if network.graph == template.graph and network.program.maps == template.program.maps:
         return network
+    if not isinstance(template.program, Perceptron):
+        raise _built_otherwise(network, template)
     ours, theirs = layers(network), layers(template)
     if len(ours) != len(theirs):
         raise PFNMError(
@@ -167,86 +203,24 @@ def in_terms_of(network: Network, template: Network) -> Network:
                 f"{having.name} has a bias {our.bias_name or their.bias_name!r}, {without.name} "
                 "has none there; fuse networks that all have it, or all have not"
             )
-    return replace(network, tensors=tensors, graph=template.graph)
+    program = replace(perceptron(network), maps=template.program.maps)
+    return replace(network, tensors=tensors, graph=template.graph, program=program)
 
 
-def preactivations(
-    network: Network, inputs: Tensor, first: Tensor | None = None
-) -> Iterator[Tensor]:
-    """The value of every layer before its activation, (examples, units), bottom to top.
-
-    first: that of the first layer, where it is known already.
-    """
-    stack = layers(network)
-    _check_inputs(network, inputs)
-    activation = ACTIVATIONS[network.activation]
-    values = inputs
-    for depth, layer in enumerate(stack):
-        if depth == 0 and first is not None:
-            values = first
-        else:
-            values = (values if depth == 0 else activation(values)) @ layer.weight
-            if layer.bias is not None:
-                values = values + layer.bias
-        yield values
+def _built_otherwise(network: Network, template: Network) -> PFNMError:
+    ours, theirs = network.graph, template.graph
+    odd = sorted(set(ours.axes) ^ set(theirs.axes))
+    differ = [n for n in theirs.axes if n in ours.axes and ours.axes[n] != theirs.axes[n]]
+    named = f" (tensor {(odd or differ)[0]!r})" if odd or differ else ""
+    return PFNMError(
+        f"{network.name} is built otherwise than {template.name}{named}; fuse networks that differ "
+        "only in weights and widths"
+    )
 
 
-def forward(network: Network, inputs: Tensor, first: Tensor | None = None) -> Tensor:
-    """The outputs (examples, outputs) before the output function.
-
-    first: what `first_layer` gives, where it is known already.
-    """
-    _check_inputs(network, inputs)
-    outputs = []
-    for start in range(0, max(len(inputs), 1), ROWS):
-        rows = slice(start, start + ROWS)
-        known = None if first is None else first[rows]
-        *_, values = preactivations(network, inputs[rows], known)
-        outputs.append(values)
-    return np.concatenate(outputs)
-
-
-def first_layer(network: Network, inputs: Tensor) -> Tensor:
-    """The value of the first layer before its activation, (examples, units)."""
-    blocks = (inputs[start : start + ROWS] for start in range(0, max(len(inputs), 1), ROWS))
-    return np.concatenate([next(preactivations(network, block)) for block in blocks])
-
-
-def _check_inputs(network: Network, inputs: Tensor) -> None:
-    if inputs.ndim != 2 or inputs.shape[1] != network.sizes[INPUT]:
-        raise PFNMError(
-            f"{network.name} takes {network.sizes[INPUT]} inputs, the data has shape "
-            f"{inputs.shape}; give one row of that many numbers for each example"
-        )
-
-
-def probabilities(network: Network, inputs: Tensor, known: BoolArray | None = None) -> Tensor:
-    """A classifier's probabilities (examples, classes): softmax, or sigmoids where it says so.
-
-    known: (classes,), those it has outputs for; the others get none.
-    """
-    output = "sigmoid" if network.output == "sigmoid" else "softmax"
-    values = forward(network, inputs)
-    return OUTPUTS[output](values if known is None else np.where(known, values, -np.inf))
-
-
-def with_head(network: Network, head: str | None) -> Network:
-    """The network with what its outputs are, as a person tells it; None tells nothing.
-
-    "sigmoid": each output is a probability of its own; "softmax": the outputs exclude each other;
-    "values": a regression. What the network states itself must agree; "identity" states nothing.
-    """
-    if head is None or head == network.output:
-        return network
-    if head not in HEADS:
-        raise PFNMError(f"{network.name}: unknown head {head!r}; choose one of {', '.join(HEADS)}")
-    if network.output != "identity":
-        raise PFNMError(
-            f"{network.name}: its output is {network.output!r}, the head given {head!r}; leave the "
-            "head out or correct it"
-        )
-    if head == "softmax" and network.sizes[OUTPUT] == 1:
-        raise PFNMError(
-            f"{network.name}: one output alone cannot be a softmax; give the head sigmoid or values"
-        )
-    return replace(network, output=head)
+def with_activation(network: Network, activation: str) -> Network:
+    """The perceptron with what its hidden units do, as a person tells it."""
+    _check_activation(network.name, activation)
+    return replace(
+        network, program=replace(perceptron(network), activation=activation, activation_told=True)
+    )

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import OUTPUT, Network, Tensor
-from pfnm.networks.perceptron import forward
+from pfnm.networks.graph import OUTPUT
+from pfnm.networks.network import Network, Tensor
 from pfnm.networks.targets import is_binary, labels_of
 
 
@@ -39,7 +39,7 @@ def outputs_of(network: Network, inputs: ArrayLike) -> Tensor:
     except (TypeError, ValueError):
         raise PFNMError("the inputs are no table of numbers, one row an example") from None
     with np.errstate(all="ignore"):
-        values = forward(network, rows)
+        values: Tensor = network.run(rows)
     if not np.isfinite(values).all():
         raise PFNMError(
             f"{network.name} makes infinite outputs of these inputs; scale them as for its training"

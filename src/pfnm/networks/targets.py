@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfnm.errors import PFNMError
-from pfnm.networks.network import OUTPUT, Array, BoolArray, IntArray, Label, Network, Tensor
+from pfnm.networks.graph import OUTPUT, IntArray
+from pfnm.networks.network import Array, BoolArray, Label, Network, Tensor
 
 MOST_LISTED = 10  # labels in an error message
 WHOLE = re.compile(r"[+-]?(0|[1-9]\d{0,17})(\.0*)?")  # as long as 64 bits hold; 007 is a name

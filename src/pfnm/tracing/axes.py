@@ -156,7 +156,9 @@ def restrict(dim: Dim, index: Dim, start: int, piece: Dim) -> Dim:
     parts = tuple(restrict(part, index, start, piece) for part in dim.parts)
     if all(new is find(old) for new, old in zip(parts, dim.parts, strict=True)):
         return dim
-    return Dim(dim.size, dim.form, parts, over=dim.over, index=dim.index)
+    if dim.form == "family":
+        return Dim(dim.size, "family", parts, over=dim.over, index=dim.index)
+    return product(parts) if dim.form == "product" else concatenation(parts)
 
 
 def family(index: Dim, parts: Sequence[Dim]) -> Dim:

@@ -86,6 +86,18 @@ class Program:
                     result.append(number)
         return result
 
+    @property
+    def steps(self) -> Sequence[Step]:
+        """Its operations, in order."""
+        return self._steps
+
+    @property
+    def output_dims(self) -> tuple[Dim, ...]:
+        """The dimensions of the output it was traced for."""
+        value = self._values[self._exported.user_outputs[self.output]]
+        assert isinstance(value, Value)
+        return tuple(value.dims)
+
     # -- running -----------------------------------------------------------------------------
 
     def run(

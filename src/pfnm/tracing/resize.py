@@ -46,6 +46,12 @@ def resized(module: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
             f"{_label('', module)} cannot be copied by copy.deepcopy ({_first_line(error)}); "
             "take out what cannot"
         ) from error
+    copies = _tensors(copied)
+    if kept := [name for name, _, new in _pairs(module, replacements) if copies[name] is not new]:
+        raise PFNMError(
+            f"{_label('', module)} keeps its own {_listed(kept)} when it is copied, as TorchScript "
+            "does; give the module it was made of"
+        )
     grown = [name for name, old, new in _pairs(module, replacements) if old.shape != new.shape]
     touched = {part for name in grown for part in _owners(name)}
     modes = [(part, part.training) for part in copied.modules()]
@@ -67,7 +73,7 @@ def runs_like(
     example_inputs: tuple[Any, ...],
     example_kwargs: Mapping[str, Any],
     expected: Tensor,
-    answer: Callable[[Any], Tensor] = lambda outputs: outputs,
+    answer: Callable[[Any], Any] = lambda outputs: outputs,
 ) -> str | None:
     """Nothing if the resized module answers as expected in eval mode, else what is wrong.
 
@@ -91,6 +97,8 @@ def runs_like(
             given = answer(copied(*example_inputs, **example_kwargs))
     except Exception as error:  # whatever the module's own code raises
         return f"{_place(copied, error)}: {_first_line(error)}{_held(module, state)}"
+    if not isinstance(given, Tensor):
+        return f"{_label('', module)} gives a {type(given).__name__} instead of a tensor"
     if given.shape != expected.shape:
         shapes = f"{tuple(given.shape)} instead of {tuple(expected.shape)}"
         return f"{_label('', module)} gives outputs of shape {shapes}{_held(module, state)}"

@@ -1,0 +1,70 @@
+"""What runs a network: given tensors and inputs it gives outputs, and shows each weight at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Map:
+    """A weight at work: features enter it, values leave it.
+
+    `kind` says how: "linear" takes features (..., inputs) to values (..., outputs); what other
+    kinds do is known to the program whose they are.
+    """
+
+    weight: str
+    bias: str | None
+    kind: str
+    reads: int
+    """The axis of the weight along which features enter."""
+    writes: int
+    """The axis along which values leave."""
+
+
+Visitor = Callable[[Map, Any, Any], Mapping[str, Any] | None]
+"""Sees each map in order of computation: the map, what enters, what leaves. If it returns tensors,
+the map is done again with these, and the run goes on with them."""
+
+
+class Program(Protocol):
+    """Runs tensors of one graph, whatever their widths."""
+
+    @property
+    def activation(self) -> str | None:
+        """What every hidden unit does to its value, where it is one function."""
+
+    @property
+    def activation_told(self) -> bool:
+        """False where nobody stated it."""
+
+    @property
+    def maps(self) -> tuple[Map, ...]:
+        """Its weights at work, in order of computation."""
+
+    @property
+    def examples(self) -> Any:
+        """A kind of inputs like those it was shown, where it was shown some; else None."""
+
+    def probes(self, count: int) -> int:
+        """How many made-up inputs its size allows, of so many that are wanted."""
+
+    def numbers(self, tensors: Mapping[str, Any]) -> int:
+        """How many numbers one input has."""
+
+    def run(
+        self,
+        tensors: Mapping[str, Any],
+        inputs: Any,
+        visit: Visitor | None = None,
+        first: Any = None,
+    ) -> Any:
+        """The outputs (examples, outputs), before the output function, of inputs (examples, ...).
+
+        first: the values that leave the first map, where they are known already.
+        """
+
+    def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
+        """The values that leave the first map, for `first`; None where it is not worth keeping."""

@@ -1,0 +1,139 @@
+"""Batch normalisation as what it is at rest: a scale and a shift, folded into the map before it.
+
+Units are matched and averaged in this form, for a weight of 2 before a scale of 1/2 is a weight of
+1. In the result it is batch normalisation again, with statistics of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pfnm.networks.graph import Role, UnitGraph
+from pfnm.networks.network import Array, Tensor
+
+REST_VARIANCE = 1.0  # until the statistics are computed
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A batch normalisation: the names of its tensors, and of the map whose values enter it alone.
+
+    `scale` and `shift` are the names under which its folded form stands.
+    """
+
+    weight: str | None
+    bias: str | None
+    mean: str
+    variance: str
+    eps: float
+    after: tuple[str, str | None, int] | None
+    """The weight, the bias and the weight's axis of outputs."""
+
+    @property
+    def scale(self) -> str:
+        """Where the folded scale stands; nothing stands there if it is folded into a weight."""
+        return self.variance if self.weight is None else self.weight
+
+    @property
+    def shift(self) -> str:
+        """Where the folded shift stands."""
+        return self.mean if self.bias is None else self.bias
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its tensors."""
+        named = (self.weight, self.bias, self.mean, self.variance)
+        return tuple(name for name in named if name is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What enters a batch normalisation on some inputs: mean and variance, (units,)."""
+
+    mean: Array
+    variance: Array
+
+
+@dataclass(frozen=True)
+class Folding:
+    """Tensors with and without batch normalisation."""
+
+    norms: tuple[Norm, ...]
+
+    def graph(self, graph: UnitGraph) -> UnitGraph:
+        """The graph of the folded tensors."""
+        roles: dict[str, Role] = dict(graph.roles)
+        gone = set()
+        for norm in self.norms:
+            kept = {norm.shift} if norm.after else {norm.shift, norm.scale}
+            gone |= set(norm.names) - kept
+            if norm.after and norm.after[1] is not None:
+                gone.add(norm.after[1])
+            roles[norm.shift] = "bias"
+            if not norm.after:
+                roles[norm.scale] = "scale"
+        axes = {name: own for name, own in graph.axes.items() if name not in gone}
+        return replace(graph, axes=axes, roles={n: r for n, r in roles.items() if n in axes})
+
+    def fold(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors, every normalisation as a scale and a shift."""
+        result = dict(tensors)
+        for norm in self.norms:
+            mean, variance = (tensors[name].astype(float) for name in (norm.mean, norm.variance))
+            scale = 1 / np.sqrt(variance + norm.eps)
+            if norm.weight is not None:
+                scale = scale * tensors[norm.weight]
+            shift = -mean * scale
+            if norm.bias is not None:
+                shift = shift + tensors[norm.bias]
+            for name in norm.names:
+                del result[name]
+            if norm.after is None:
+                result[norm.scale] = scale.astype(tensors[norm.variance].dtype)
+            else:
+                weight, bias, axis = norm.after
+                result[weight] = _scaled(result[weight], scale, axis)
+                if bias is not None:
+                    shift = shift + scale * result.pop(bias)
+            result[norm.shift] = shift.astype(tensors[norm.mean].dtype)
+        return result
+
+    def unfold(
+        self, tensors: Mapping[str, Tensor], statistics: Mapping[str, Statistics] | None = None
+    ) -> dict[str, Tensor]:
+        """Folded tensors as they were, the same function at rest.
+
+        statistics: by the name of a normalisation's mean, what enters it; they become what it
+        remembers, so that it does the same while training.
+        """
+        result = dict(tensors)
+        for norm in self.norms:
+            shift = result.pop(norm.shift)
+            scale = np.ones_like(shift) if norm.after else result.pop(norm.scale)
+            mean, variance = np.zeros_like(shift), np.full_like(shift, REST_VARIANCE)
+            if statistics is not None and norm.weight is not None and norm.bias is not None:
+                found = statistics[norm.mean]
+                mean = found.mean.astype(shift.dtype)
+                variance = found.variance.astype(shift.dtype)
+            if norm.weight is None:
+                variance = 1 / np.square(scale) - norm.eps
+            if norm.bias is None:
+                mean = -shift / scale
+            result[norm.mean], result[norm.variance] = mean, variance
+            if norm.weight is not None:
+                result[norm.weight] = scale * np.sqrt(variance + norm.eps, dtype=scale.dtype)
+            if norm.bias is not None:
+                result[norm.bias] = shift + scale * mean
+            if norm.after and norm.after[1] is not None:
+                result[norm.after[1]] = np.zeros_like(shift)
+        return result
+
+
+def _scaled(weight: Tensor, scale: Array, axis: int) -> Tensor:
+    """A weight with each output's entries times its scale; a grouped one has several of each."""
+    each = np.repeat(scale, weight.shape[axis] // scale.size)
+    shape = [-1 if d == axis else 1 for d in range(weight.ndim)]
+    return np.asarray(weight * each.reshape(shape), weight.dtype)
