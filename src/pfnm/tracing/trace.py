@@ -85,6 +85,23 @@ class Trace:
                 result[alias] = tensor
         return result
 
+    def check(self, module: nn.Module) -> None:
+        """An error unless the program runs a module of other widths as the module runs itself."""
+        expected = module_outputs(module, self.example)[self.program.output]
+        try:
+            found = _outputs(self.program, self.tensors(module), self.example)[self.program.output]
+            same = distance(found, expected) <= _rounding(expected)
+        except RuntimeError:  # of PyTorch, about sizes
+            same = False
+        if not same:
+            inner = ", ".join(map(repr, self.graph.inner)) or "none"
+            raise PFNMError(
+                f"{type(module).__name__} is not the traced {self.name} at other widths, for it "
+                "answers otherwise on the example inputs; groups within others "
+                f"({inner}) must have the same sizes everywhere, and so must all that the module's "
+                "code holds in numbers"
+            )
+
     def __str__(self) -> str:
         sizes = self.graph.sizes(
             {name: tuple(d.size for d in lay.axes) for name, lay in self.program.layouts.items()}
@@ -219,22 +236,27 @@ def _same_as_module(
 ) -> None:
     """An error unless the program gives what the module gives."""
     expected = module_outputs(module, example)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(example.seed)
-        found = program.outputs(tensors, example.inputs, example.kwargs)
-    pairs = [
-        (own, other)
-        for own, other in zip(found, expected, strict=True)
-        if isinstance(own, Tensor) and isinstance(other, Tensor)
-    ]
-    for own, other in pairs:
-        kind = own.dtype if own.is_floating_point() else torch.float32
-        if distance(own.to(other.dtype), other) > torch.finfo(kind).eps ** 0.5:
+    for own, other in zip(_outputs(program, tensors, example), expected, strict=True):
+        if not isinstance(own, Tensor) or not isinstance(other, Tensor):
+            continue
+        if distance(own.to(other.dtype), other) > _rounding(other):
             raise PFNMError(
                 f"{type(module).__name__} does not answer twice the same on its example inputs; a "
                 "module that keeps state from call to call, or is random in eval mode, cannot be "
                 "traced"
             )
+
+
+def _outputs(program: Program, tensors: Mapping[str, Any], example: Example) -> list[Any]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(example.seed)
+        return program.outputs(tensors, example.inputs, example.kwargs)
+
+
+def _rounding(output: Tensor) -> float:
+    """How far two computations of the same may be apart, relative to the largest."""
+    kind = output.dtype if output.is_floating_point() else torch.float32
+    return float(torch.finfo(kind).eps ** 0.5)
 
 
 def module_outputs(module: nn.Module, example: Example) -> list[Any]:
