@@ -182,7 +182,7 @@ def _monai() -> None:
             3, 2, "efficientnet-b0", pretrained=False, decoder_channels=(32, 16, 16, 8, 8)
         ),
     )
-    add("VNet", deep, lambda: m.VNet(3, 1, 2, dropout_dim=3))
+    add("VNet", (2, 1, 16, 16, 16), lambda: m.VNet(3, 1, 2, dropout_dim=3))
     add("SegResNet", deep, lambda: m.SegResNet(3, init_filters=8, in_channels=1, out_channels=2))
     add(
         "SegResNetDS", deep, lambda: m.SegResNetDS(3, init_filters=8, in_channels=1, out_channels=2)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any
 
 import torch
@@ -57,10 +59,23 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch.export prints and warns of on its way."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        noise = StringIO()
+        with warnings.catch_warnings(), redirect_stdout(noise), redirect_stderr(noise):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
 def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Exported:
     """The operations that a module runs on these inputs."""
-    with evaluating(module), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with evaluating(module), _quiet():
         try:
             program = torch.export.export(module, args, dict(kwargs), strict=False)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pfnm.networks.graph import INPUT, OUTPUT, Axis, Part, Role, UnitGraph
 from pfnm.tracing.axes import Dim, Pin, leaves
@@ -46,11 +47,19 @@ def pin_outputs(found: Walk, exported: Exported, output: int) -> None:
 
 
 def pin_unused(found: Walk) -> None:
-    """Tensors that no operation uses stay as they are."""
+    """What no activation runs along stays as it is: rows of a table that the example leaves out."""
+    values = (own for step in found.steps for own in _flat(step.values) if not own.weight)
+    used = {id(leaf) for value in values for dim in value.dims for leaf in leaves(dim)}
+    used |= set(_leaves_of(found, read=True))
     for name, dims in found.tensors.items():
-        if name not in found.used:
-            for leaf in (own for dim in dims for own in leaves(dim)):
-                leaf.pin = leaf.pin or Pin("unused", "no operation uses the tensor")
+        for leaf in (own for dim in dims for own in leaves(dim)):
+            if name not in found.used or id(leaf) not in used:
+                leaf.pin = leaf.pin or Pin("unused", "the example does not use it")
+
+
+def _flat(values: Any) -> list[Value]:
+    many = values if isinstance(values, list | tuple) else [values]
+    return [own for own in many if isinstance(own, Value)]
 
 
 def layouts(found: Walk) -> dict[str, Layout]:

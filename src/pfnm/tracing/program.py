@@ -272,6 +272,9 @@ class _Run:
                         kwargs[name] = value
         if self.double:
             args, kwargs = pytree.tree_map(_doubled, (args, kwargs))
+            kind = getattr(node.meta.get("val"), "dtype", None)
+            if not node.all_input_nodes and kind in DOUBLE:  # made from nothing
+                kwargs["dtype"] = DOUBLE[kind]
         return target(*args, **kwargs)
 
     # -- looking on --------------------------------------------------------------------------

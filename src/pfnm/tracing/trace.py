@@ -89,7 +89,11 @@ class Trace:
         """An error unless the program runs a module of other widths as the module runs itself."""
         expected = module_outputs(module, self.example)[self.program.output]
         try:
-            found = _outputs(self.program, self.tensors(module), self.example)[self.program.output]
+            tensors = {
+                name: torch.as_tensor(own).to(self.dtypes[name])
+                for name, own in self.tensors(module).items()
+            }
+            found = _outputs(self.program, tensors, self.example)[self.program.output]
             same = distance(found, expected) <= _rounding(expected)
         except RuntimeError:  # of PyTorch, about sizes
             same = False
@@ -151,14 +155,13 @@ def trace(
     graph = grouping.unit_graph(found, layouts, spaces, exported.buffers)
     program = Program(exported, found, layouts, tuple(kwargs), chosen)
     program.describe(graph, spaces)
-    arrays = {
-        name: layouts[name].canonical(_array(own), program.size_of({}))
-        for name, own in tensors.items()
-    }
+    size = program.size_of({})
+    canonical = {name: layouts[name].canonical(own, size) for name, own in tensors.items()}
     example = Example(inputs, dict(kwargs))
-    _same_as_module(module, program, arrays, example)
+    _same_as_module(module, program, canonical, example)
     reads = grouping.read_spaces(found, spaces)
     candidates = grouping.inner_candidates(graph)
+    arrays = {name: _array(own) for name, own in canonical.items()}
     graph = proved(program, graph, arrays, example, candidates, reads)
     program.graph = graph
     return Trace(

@@ -152,6 +152,8 @@ def _apply(call: Call, rule: Rule | None) -> list[Dims]:
             why = "its rule gives other shapes"
         except NoRuleError as error:
             why = str(error)
+        except Exception as error:  # a use of the operation that its rule did not think of
+            why = f"its rule fails ({type(error).__name__}: {error})"
     call.sizes = call.instead = call.map = None
     call.pin_all(call.joiner.reason("rule", why))
     return [tuple(call.joiner.pinned(n, "rule", why) for n in shape) for shape in call.shapes]
