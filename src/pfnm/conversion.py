@@ -233,6 +233,8 @@ def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
         rows = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError):
         rows = np.empty(0, dtype=np.float32)
+    if rows.ndim > 2 and network.program.examples is not None:  # as a module takes them
+        rows = rows.reshape(len(rows), -1)
     if rows.ndim != 2 or rows.shape[1] != network.numbers or not len(rows):
         raise PFNMError(
             f"{what} have shape {rows.shape}, expected rows of {network.numbers} numbers, as "

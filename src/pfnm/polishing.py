@@ -133,6 +133,11 @@ def polished(
 
 def check_ready(sites: Sites, data: ArrayLike | None) -> None:
     """An error where polish could not begin: to be known before anything else is done."""
+    if sites.networks[0].program.examples is not None:
+        raise PFNMError(
+            "polish teaches multilayer perceptrons; a fused module is trained on as any module is "
+            "(fusion.model)"
+        )
     try:
         with threads.waiting_briefly():
             import torch  # noqa: F401  (only whether it is there)

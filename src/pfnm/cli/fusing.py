@@ -11,6 +11,7 @@ import typer
 import pfnm
 from pfnm.api import doubts
 from pfnm.cli.console import JsonOption, SeedOption, app, epochs, out, print_json, progress, warn
+from pfnm.cli.models import ExampleOption, ModelArgsOption, ModelOption, made_model
 from pfnm.cli.options import (
     RESULT,
     ActivationOption,
@@ -66,6 +67,9 @@ def fuse(
     inputs: InputsOption = None,
     input_range: InputRangeOption = None,
     input_like: InputLikeOption = None,
+    model: ModelOption = None,
+    model_args: ModelArgsOption = None,
+    example: ExampleOption = None,
     method: Annotated[
         str,
         typer.Option(
@@ -209,7 +213,7 @@ def fuse(
         )
     sites = gathered(
         site_files, class_counts, site_weights, labels, activation, head, inputs, input_range,
-        input_like, label=label,
+        input_like, label=label, model=made_model(model, model_args, example),
     )  # fmt: skip
     features = sites.networks[0].features
     real: tuple[Any, Any] = (None, None)

@@ -112,10 +112,12 @@ def gathered(
     input_like: Path | None,
     *,
     label: str | None = None,
+    model: tuple[Any, Any] = (None, None),
 ) -> Sites:
     """The sites of the files, and all that the options tell of them.
 
-    label: the column of --input-like that is no input.
+    label: the column of --input-like that is no input. model: a module of the architecture whose
+    weights the files hold, and example inputs, where they hold no perceptrons.
     """
     from pfnm.formats import load, site_names
     from pfnm.formats.data import read_inputs
@@ -126,7 +128,9 @@ def gathered(
     files = expanded(arguments)
     names = site_names(files)
     like = None
-    if input_like is not None:
+    if input_like is not None and model[0] is not None:
+        like, _ = read_inputs(input_like, label=label)
+    elif input_like is not None:
         first = load(files[0])
         like, _ = read_inputs(
             input_like, label=label, features=first.features, inputs=first.numbers
@@ -141,6 +145,8 @@ def gathered(
         inputs=inputs,
         input_range=ends,
         input_like=like,
+        model=model[0],
+        example_inputs=model[1],
     )
 
 

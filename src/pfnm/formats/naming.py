@@ -115,7 +115,8 @@ def paired(file: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[Pair]
             raise PFNMError(
                 f"{file}: tensor {name!r} of shape {tensor.shape} looks like a convolution's or "
                 "another layer's with more than two axes, expected the weights (two axes) and "
-                "biases (one axis) of a multilayer perceptron"
+                "biases (one axis) of a multilayer perceptron; for other architectures give the "
+                "class (fuse --model, or model=)"
             )
         if tensor.ndim not in (1, 2) or (a_bias and tensor.ndim == 2 and 1 in tensor.shape):
             raise PFNMError(
