@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-lowest fuzz lint check bench study clean
+.PHONY: demo test test-lowest fuzz lint check bench study zoo clean
 
 demo: .venv/for-demo
 	$(BIN)/pfnm demo
@@ -55,6 +55,13 @@ study: .venv/for-test
 	$(BIN)/python studies/polish.py
 	$(BIN)/python studies/ranking.py
 
+# Networks of other libraries, traced, proved and fused (docs/zoo.md), in an environment of their own.
+zoo: export OPENBLAS_NUM_THREADS = 1
+zoo: export OMP_NUM_THREADS = 1
+
+zoo: .venv-zoo/for-zoo
+	.venv-zoo/bin/python studies/zoo.py
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
@@ -76,5 +83,16 @@ study: .venv/for-test
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest pytest hypothesis
 	touch $@
 
+# None of them may bring a PyTorch of its own.
+.venv-zoo/for-zoo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv-zoo
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		torch==2.13.0 --editable .
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check --no-deps monai==1.6.1 einops \
+		transformers==5.22.2 packaging regex huggingface_hub==2.4.0 safetensors tokenizers==0.23.3 pyyaml tqdm \
+		httpx2 httpcore2 idna truststore h11 rtdl_revisiting_models==0.0.2 torch-geometric==2.8.1 xxhash psutil \
+		requests urllib3 certifi
+	touch $@
+
 clean:
-	rm -rf .venv .venv-lowest fuzz-failures pfnm-demo
+	rm -rf .venv .venv-lowest .venv-zoo fuzz-failures pfnm-demo

@@ -182,7 +182,7 @@ def _monai() -> None:
             3, 2, "efficientnet-b0", pretrained=False, decoder_channels=(32, 16, 16, 8, 8)
         ),
     )
-    add("VNet", deep, lambda: m.VNet(3, 1, 2, dropout_dim=3))
+    add("VNet", (2, 1, 16, 16, 16), lambda: m.VNet(3, 1, 2, dropout_dim=3))
     add("SegResNet", deep, lambda: m.SegResNet(3, init_filters=8, in_channels=1, out_channels=2))
     add(
         "SegResNetDS", deep, lambda: m.SegResNetDS(3, init_filters=8, in_channels=1, out_channels=2)
@@ -228,7 +228,7 @@ def _monai() -> None:
         lambda: m.ViTAutoEnc(
             3,
             (32, 32),
-            (4, 4),
+            (16, 16),
             hidden_size=48,
             mlp_dim=96,
             num_layers=2,
@@ -568,7 +568,7 @@ def _transformers() -> None:
     image(
         "CvT",
         lambda: t.CvtForImageClassification(
-            t.CvtConfig(embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 1, 1], num_labels=10)
+            t.CvtConfig(embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 2, 3], num_labels=10)
         ),
         64,
     )

@@ -63,7 +63,7 @@ class Dim:
         self.index = index  # of a family: the dimension that tells which part is meant
         self.link: Dim | None = None
         self.rigid: str | None = None
-        self.read = False  # an axis of a parameter that a contraction sums over
+        self.read: Dim | None = None  # of a parameter: what a contraction sums over
 
 
 ONE = Dim(1, "product")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any
 
 import torch
@@ -57,17 +59,29 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch.export prints and warns of on its way."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        noise = StringIO()
+        with warnings.catch_warnings(), redirect_stdout(noise), redirect_stderr(noise):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
 def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Exported:
     """The operations that a module runs on these inputs."""
-    with evaluating(module), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with evaluating(module), _quiet():
         try:
             program = torch.export.export(module, args, dict(kwargs), strict=False)
         except Exception as error:
             raise PFNMError(
                 f"{type(module).__name__} cannot be traced: torch.export says "
-                f"{_first_line(error)!r}; a forward pass that branches on the values in its "
-                "tensors has no fixed graph"
+                f"{_first_line(error)!r}; {_way_out(error)}"
             ) from error
     graph = program.graph_module
     _inline(graph)
@@ -85,6 +99,8 @@ def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         else:
             sources[spec.arg.name] = Source("constant", target)
             constants[target] = _constant(program, target)
+    if any(_unknown(node.meta.get("val")) for node in graph.graph.nodes):
+        _Recorder(graph).record(module, sources, constants, pytree.tree_leaves((args, kwargs)))
     outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     user = tuple(
         own
@@ -94,6 +110,12 @@ def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     spec = program.call_spec
     buffers = frozenset(first[n] for n, _ in module.named_buffers() if n in first)
     return Exported(graph, sources, constants, names, buffers, spec.in_spec, spec.out_spec, user)
+
+
+def _way_out(error: BaseException) -> str:
+    if "data-dependent" in str(error).lower() or "DataDependent" in type(error).__name__:
+        return "a forward pass that branches on the values in its tensors has no fixed graph"
+    return "see that torch.export.export(module, example_inputs, strict=False) works"
 
 
 def _first_line(error: BaseException) -> str:
@@ -172,11 +194,50 @@ def _subgraph(graph: fx.GraphModule, node: Any) -> fx.GraphModule | None:
 def _clean(graph: fx.Graph) -> None:
     """Without assertions, and without what nobody uses."""
     for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and "assert" in str(node.target) and not node.users:
+        checks = any(word in str(node.target) for word in ("assert", "sym_constrain"))
+        if node.op == "call_function" and checks and not node.users:
             graph.erase_node(node)
     graph.eliminate_dead_code()
 
 
-def flat_outputs(result: Any) -> list[Any]:
-    """The leaves of a nest of tuples, lists, dicts and dataclasses."""
-    return pytree.tree_leaves(result)
+def _unknown(meta: Any) -> bool:
+    """Whether a shape or a number depends on the values in tensors."""
+    if isinstance(meta, list | tuple):
+        return any(_unknown(own) for own in meta)
+    if isinstance(meta, Tensor):
+        return any(not isinstance(size, int) for size in meta.shape)
+    return isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+class _Recorder(fx.Interpreter):
+    """Runs the graph on the example, to know shapes that depend on the values in tensors."""
+
+    def record(
+        self,
+        module: nn.Module,
+        sources: Mapping[str, Source],
+        constants: Mapping[str, Any],
+        inputs: list[Any],
+    ) -> None:
+        """Puts the shapes of the run where the exported ones were."""
+        state, left = module.state_dict(), iter(inputs)
+        values = []
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                source = sources[node.name]
+                if source.kind == "tensor":
+                    values.append(state[source.name].detach().clone())
+                else:
+                    given = constants.get(source.name, None)
+                    own = given if source.kind == "constant" else next(left)
+                    values.append(own.clone() if isinstance(own, Tensor) else own)
+        with torch.no_grad():
+            self.run(*values)
+
+    def run_node(self, n: fx.Node) -> Any:
+        """What a node gives, and its shape in the node's notes."""
+        result = super().run_node(n)
+        n.meta["val"] = pytree.tree_map_only(
+            Tensor, lambda own: torch.empty_like(own, device="meta"), result
+        )
+        return result

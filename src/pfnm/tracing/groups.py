@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pfnm.networks.graph import INPUT, OUTPUT, Axis, Part, Role, UnitGraph
 from pfnm.tracing.axes import Dim, Pin, leaves
@@ -34,9 +35,7 @@ class Pinned:
 
 def pin_outputs(found: Walk, exported: Exported, output: int) -> None:
     """The order of outputs means something; so does that of other outputs that nothing reads."""
-    read = {
-        id(leaf) for dims in found.tensors.values() for d in dims if d.read for leaf in leaves(d)
-    }
+    read = _leaves_of(found, read=True)
     for number, node in enumerate(exported.user_outputs):
         value = found.values.get(node) if hasattr(node, "op") else None
         if not isinstance(value, Value):
@@ -48,11 +47,19 @@ def pin_outputs(found: Walk, exported: Exported, output: int) -> None:
 
 
 def pin_unused(found: Walk) -> None:
-    """Tensors that no operation uses stay as they are."""
+    """What no activation runs along stays as it is: rows of a table that the example leaves out."""
+    values = (own for step in found.steps for own in _flat(step.values) if not own.weight)
+    used = {id(leaf) for value in values for dim in value.dims for leaf in leaves(dim)}
+    used |= set(_leaves_of(found, read=True))
     for name, dims in found.tensors.items():
-        if name not in found.used:
-            for leaf in (own for dim in dims for own in leaves(dim)):
-                leaf.pin = leaf.pin or Pin("unused", "no operation uses the tensor")
+        for leaf in (own for dim in dims for own in leaves(dim)):
+            if name not in found.used or id(leaf) not in used:
+                leaf.pin = leaf.pin or Pin("unused", "the example does not use it")
+
+
+def _flat(values: Any) -> list[Value]:
+    many = values if isinstance(values, list | tuple) else [values]
+    return [own for own in many if isinstance(own, Value)]
 
 
 def layouts(found: Walk) -> dict[str, Layout]:
@@ -77,7 +84,7 @@ def name_spaces(found: Walk, exported: Exported, output: int) -> dict[int, str]:
     order = sorted(found.used, key=lambda name: found.used[name])
     for read in (False, True):  # a group is called after what gives it, if anything does
         for tensor in order:
-            for leaf in (own for d in found.tensors[tensor] if d.read == read for own in leaves(d)):
+            for leaf in (own for d in found.tensors[tensor] for own in _side(d, read)):
                 step = min(found.used[tensor], first.get(id(leaf), found.used[tensor]))
                 first[id(leaf)] = step
                 if leaf.pin is None and id(leaf) not in found_names:
@@ -122,8 +129,27 @@ def _leaves_of(found: Walk, read: bool) -> dict[int, Dim]:
         id(leaf): leaf
         for dims in found.tensors.values()
         for dim in dims
-        if dim.read == read
-        for leaf in leaves(dim)
+        for leaf in _side(dim, read)
+    }
+
+
+def _side(dim: Dim, read: bool) -> list[Dim]:
+    """The leaves of a tensor's axis that an operation sums over, or the others."""
+    own = [] if dim.read is None else leaves(dim.read)
+    if read:
+        return own
+    summed = {id(leaf) for leaf in own}
+    return [leaf for leaf in leaves(dim) if id(leaf) not in summed]
+
+
+def read_spaces(found: Walk, names: Mapping[int, str]) -> dict[str, tuple[frozenset[str], ...]]:
+    """The spaces that operations sum over, for every axis of the module's own tensors."""
+    return {
+        tensor: tuple(
+            frozenset(names[id(leaf)] for leaf in _side(dim, True) if id(leaf) in names)
+            for dim in dims
+        )
+        for tensor, dims in found.tensors.items()
     }
 
 
@@ -229,18 +255,8 @@ def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned,
                 if leaf.pin is not None:
                     reasons[leaf.pin] = max(leaf.size, reasons.get(leaf.pin, 1))
             for pin, size in reasons.items():
-                result.append(
-                    Pinned(
-                        name,
-                        axis,
-                        size,
-                        pin.kind,
-                        pin.reason,
-                        pin.operation,
-                        pin.module,
-                        pin.in_the_way,
-                    )
-                )
+                where = (pin.operation, pin.module, pin.in_the_way)
+                result.append(Pinned(name, axis, size, pin.kind, pin.reason, *where))
     return tuple(result)
 
 

@@ -146,7 +146,7 @@ class Joiner:
                 self.join(first, product(right[:taken]))
                 left, right = left_rest, right[taken:]
                 continue
-            halves = self._divide(first, second.size)
+            halves = self.divide(first, second.size)
             if halves is None:
                 self._refuse(whole)
                 return
@@ -188,7 +188,7 @@ class Joiner:
                     missing //= head.size
                     atoms = rest
                     continue
-                halves = self._divide(head, missing) if head.size % missing == 0 else None
+                halves = self.divide(head, missing) if head.size % missing == 0 else None
                 if halves is None:
                     pin = self._refuse(whole)
                     return [self.leaf(size, pin) for size in sizes]
@@ -203,28 +203,26 @@ class Joiner:
         left, right = self.regroup([dim], [outer, dim.size // outer])
         return left, right
 
-    def _divide(self, dim: Dim, outer: int) -> tuple[Dim, Dim] | None:
-        """A leaf, sum or family as `outer` blocks; None if its structure is another."""
+    def divide(self, dim: Dim, outer: int) -> tuple[Dim, Dim] | None:
+        """A dimension as `outer` blocks; None if its structure is another."""
         dim = find(dim)
         if dim.size % outer:
             return None
         inner = dim.size // outer
-        if 1 in (inner, outer):
+        if 1 in (outer, inner):
             return (dim, ONE) if inner == 1 else (ONE, dim)
         if dim.form == "family":
             self.collapse(dim)
-            return self._divide(dim, outer)
+            return self.divide(dim, outer)
         if dim.form == "leaf":
             return self._divide_leaf(dim, outer, inner)
         if dim.form == "product":
-            whole = self.regroup([dim], [outer, inner])
-            return whole[0], whole[1]
+            return self._divide_product(factors(dim), outer)
         return self._divide_sum(dim, inner)
 
     def _divide_sum(self, dim: Dim, inner: int) -> tuple[Dim, Dim] | None:
-        """A concatenation as blocks of `inner` positions."""
         halves = [
-            self._divide(piece, piece.size // inner) if piece.size % inner == 0 else None
+            self.divide(piece, piece.size // inner) if piece.size % inner == 0 else None
             for piece in segments(dim)
         ]
         found = [pair for pair in halves if pair is not None]
@@ -232,6 +230,21 @@ class Joiner:
             return None
         index = concatenation([left if left is not ONE else Dim(1) for left, _ in found])
         return index, family(index, [right for _, right in found])
+
+    def _divide_product(self, atoms: list[Dim], outer: int) -> tuple[Dim, Dim] | None:
+        chosen: list[Dim] = []
+        while outer > 1:
+            head, *atoms = atoms
+            if outer % head.size == 0:
+                chosen.append(head)
+                outer //= head.size
+                continue
+            halves = self.divide(head, outer)
+            if halves is None:
+                return None
+            chosen.append(halves[0])
+            atoms, outer = [halves[1], *atoms], 1
+        return product(chosen), product(atoms)
 
     def _divide_leaf(self, dim: Dim, outer: int, inner: int) -> tuple[Dim, Dim]:
         rows = self.leaf(outer, dim.pin, dim.over)
@@ -255,17 +268,26 @@ class Joiner:
         if dim.form == "family":
             self.collapse(dim)
             return self.cut(dim, sizes)
+        return self._cut_product(dim, sizes)
+
+    def _cut_product(self, dim: Dim, sizes: Sequence[int]) -> list[Dim]:
+        """Rows; a row that an end falls into is taken by itself, and cut."""
+        if is_pinned(dim):
+            pin = next((leaf.pin for leaf in leaves(dim)), None)
+            return [self.leaf(size, pin) for size in sizes]
         head, *rest = factors(dim)
         inner = dim.size // head.size
-        if any(size % inner for size in sizes):
-            pin = self._refuse([dim])
-            return [self.leaf(size, pin) for size in sizes]
-        pieces, start, result = self.cut(head, [size // inner for size in sizes]), 0, []
-        for piece in pieces:
+        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        rows = sorted({row for end in ends for row in (end // inner, -(-end // inner))} - {0})
+        counts = [row - before for before, row in zip([0, *rows], rows, strict=False)]
+        start, result = 0, []
+        for piece in self.cut(head, counts):
             narrowed = [restrict(other, head, start, piece) for other in rest]
             result.append(product([piece, *narrowed]))
             start += piece.size
-        return result
+        if len(rows) == len(ends) and all(end % inner == 0 for end in ends):
+            return result
+        return self._cut_sum(Dim(dim.size, "sum", tuple(result)), sizes)
 
     def _cut_leaf(self, dim: Dim, sizes: Sequence[int]) -> list[Dim]:
         """Pieces of a leaf, and copies for each piece of all that is numbered within it."""

@@ -272,6 +272,9 @@ class _Run:
                         kwargs[name] = value
         if self.double:
             args, kwargs = pytree.tree_map(_doubled, (args, kwargs))
+            kind = getattr(node.meta.get("val"), "dtype", None)
+            if not node.all_input_nodes and kind in DOUBLE:  # made from nothing
+                kwargs["dtype"] = DOUBLE[kind]
         return target(*args, **kwargs)
 
     # -- looking on --------------------------------------------------------------------------
@@ -279,7 +282,8 @@ class _Run:
     def _visited(self, number: int, step: Step, result: Any) -> Any:
         assert self.visit is not None
         assert step.map is not None
-        names = [argument.name for argument in step.node.target._schema.arguments]  # type: ignore[union-attr]
+        target: Any = step.node.target
+        names = [argument.name for argument in target._schema.arguments]
         argument = step.node.args[names.index(step.features)]
         features = fx.map_arg(argument, lambda own: self.env[own])
         new = self.visit(step.map, features, result)

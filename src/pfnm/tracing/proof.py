@@ -6,10 +6,10 @@ zeros at initialisation hide nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ from pfnm.tracing.layout import pieces
 from pfnm.tracing.program import Program
 
 Tensors = Mapping[str, NDArray[Any]]
+Reads = Mapping[str, tuple[frozenset[str], ...]]
+"""The spaces that operations sum over, for every axis of the module's own tensors."""
+
+Item = TypeVar("Item")
 
 TOLERANCE = 1e-8  # of outputs in double precision, relative to the largest
 DISTURBED = 1e-6  # units renamed in one tensor and not in the others must change more than this
@@ -46,16 +50,17 @@ def proved(
     tensors: Tensors,
     example: Example,
     candidates: Mapping[str, str],
-    reads: Mapping[str, tuple[bool, ...]],
+    reads: Reads,
 ) -> UnitGraph:
     """The graph with inner and rigid groups as they were found to be; an error if it is wrong.
 
-    candidates: groups that may be within others. reads: which axes of the module's own tensors
-    are summed over.
+    candidates: groups that may be within others.
     """
     proof = _Proof(program, tensors, example)
-    graph = proof.inner(graph, candidates)
-    proof.permuted(graph)
+    if not graph.groups:
+        return graph
+    graph = proof.permuted(graph, candidates)
+    proof.forceful(graph)
     return proof.widened(graph, reads)
 
 
@@ -90,50 +95,42 @@ class _Proof:
             for own, other in zip(found, self.expected, strict=True)
         )
 
-    def _units(self, graph: UnitGraph, groups: Sequence[str]) -> dict[str, IntArray]:
-        return random_units(graph, self.sizes, groups, self.random)
-
-    def inner(self, graph: UnitGraph, candidates: Mapping[str, str]) -> UnitGraph:
-        """The graph with those candidates within others that are."""
-        if not candidates:
-            return graph
+    def permuted(self, graph: UnitGraph, candidates: Mapping[str, str]) -> UnitGraph:
+        """The graph with those candidates within others that are; an error if it is wrong."""
 
         def within(own: Mapping[str, str]) -> UnitGraph:
             sizes = {group: self.sizes[group] for group in own}
             return replace(graph, inner=dict(own), constant={**graph.constant, **sizes})
 
         whole = within(candidates)
-        if self._holds(whole, list(candidates)):
+        if self._holds(whole, graph.groups):
             return whole
-        kept = {
-            group: outer
-            for group, outer in candidates.items()
-            if self._holds(within({group: outer}), [group])
-        }
-        return within(kept)
+        good = [group for group in candidates if group not in self._wrong(whole, list(candidates))]
+        best = within({group: candidates[group] for group in good})
+        if self._holds(best, graph.groups):
+            return best
+        wrong = self._wrong(best, graph.groups) or list(graph.groups)
+        raise PFNMError(
+            f"the unit graph is wrong: renaming the units of {_listed(wrong)} changes the outputs; "
+            "a rule of an operation on their way is not right (pass rules=... with a right one)"
+        )
 
     def _holds(self, graph: UnitGraph, groups: Sequence[str]) -> bool:
-        units = self._units(graph, groups)
+        units = random_units(graph, self.sizes, groups, self.random)
         return self.same(rearranged(graph, self.tensors, units, self.sizes))
 
-    def permuted(self, graph: UnitGraph) -> None:
-        """An error unless all groups can be permuted."""
-        if not graph.groups:
-            return
-        if not self._holds(graph, graph.groups):
-            wrong = [group for group in graph.groups if not self._holds(graph, [group])]
-            raise PFNMError(
-                f"the unit graph is wrong: renaming the units of {_listed(wrong or graph.groups)} "
-                "changes the outputs; a rule of an operation on their way is not right (pass "
-                "rules=... with a right one, or pin the axis)"
-            )
-        units = {
-            name: self._units(graph, graph.groups) for name in self.tensors
-        }  # each tensor by itself: this must change something, or nothing was proved
-        alone = {
-            name: rearranged(graph, {name: own}, units[name], self.sizes)[name]
-            for name, own in self.tensors.items()
-        }
+    def _wrong(self, graph: UnitGraph, groups: Sequence[str]) -> list[str]:
+        """The groups that cannot be permuted."""
+        return culprits(list(groups), lambda own: self._holds(graph, own))
+
+    def forceful(self, graph: UnitGraph) -> None:
+        """An error if units renamed in one tensor of each group change nothing: no proof at all."""
+        units = random_units(graph, self.sizes, graph.groups, self.random)
+        alone = dict(self.tensors)
+        for group in graph.groups:
+            largest = max(graph.tensors_of(group), key=lambda name: self.tensors[name].size)
+            own = {largest: alone[largest]}
+            alone |= rearranged(graph, own, {group: units[group]}, self.sizes)
         if self.same(alone, DISTURBED):
             raise PFNMError(
                 "the outputs on these example inputs do not depend on the order of units at all, "
@@ -142,7 +139,7 @@ class _Proof:
 
     # -- widening ----------------------------------------------------------------------------
 
-    def widened(self, graph: UnitGraph, reads: Mapping[str, tuple[bool, ...]]) -> UnitGraph:
+    def widened(self, graph: UnitGraph, reads: Reads) -> UnitGraph:
         """The graph with those groups rigid that cannot be widened."""
         rigid = dict(graph.rigid)
         for group in graph.outer_groups:
@@ -153,19 +150,19 @@ class _Proof:
             stiff = [group for group in own if group in rigid]
             for group in own if stiff else ():
                 rigid.setdefault(group, f"it must have as many units as {stiff[0]!r}")
-        if sets and not self._widens(graph, [group for own in sets for group in own], reads):
-            good = [own for own in sets if self._widens(graph, own, reads)]
-            if not self._widens(graph, [group for own in good for group in own], reads):
-                good = []
-            for own in sets:
-                if own not in good:
-                    rigid |= dict.fromkeys(own, CANNOT_WIDEN)
+
+        def together(own: Sequence[tuple[str, ...]]) -> bool:
+            return self._widens(graph, [group for groups in own for group in groups], reads)
+
+        stiff_sets = culprits(sets, together)
+        if stiff_sets and not together([own for own in sets if own not in stiff_sets]):
+            stiff_sets = sets
+        for own in stiff_sets:
+            rigid |= dict.fromkeys(own, CANNOT_WIDEN)
         order = {group: rigid[group] for group in graph.groups if group in rigid}
         return replace(graph, rigid=order)
 
-    def _widens(
-        self, graph: UnitGraph, groups: Sequence[str], reads: Mapping[str, tuple[bool, ...]]
-    ) -> bool:
+    def _widens(self, graph: UnitGraph, groups: Sequence[str], reads: Reads) -> bool:
         """Whether some units may stand twice, with half of what is read from each."""
         if not groups:
             return True
@@ -186,7 +183,7 @@ def halved(
     program: Program,
     tensors: dict[str, NDArray[Any]],
     scales: Mapping[str, NDArray[np.float64]],
-    reads: Mapping[str, tuple[bool, ...]],
+    reads: Reads,
 ) -> dict[str, NDArray[Any]]:
     """Tensors with the axes that are summed over scaled, unit by unit; those given are used up."""
     size = program.size_of(program.sizes(tensors))
@@ -202,7 +199,8 @@ def halved(
                     for found, where in pieces(dim, size):
                         values = np.ones(())
                         for leaf in found:
-                            scale = scales.get(program.spaces.get(id(leaf), ""))
+                            space = program.spaces.get(id(leaf), "")
+                            scale = scales.get(space) if space in read else None
                             each = np.ones(size(leaf)) if scale is None else scale
                             values = values[..., None] * each
                         factor[where] = values
@@ -266,6 +264,7 @@ def disturbed(tensors: Tensors, random: np.random.Generator) -> dict[str, NDArra
 
 def distance(found: Tensor, expected: Tensor) -> float:
     """The largest difference, relative to the largest finite value expected."""
+    found, expected = found.detach(), expected.detach()
     if found.shape != expected.shape:
         return float("inf")
     if not expected.numel():
@@ -289,6 +288,16 @@ def _sets(graph: UnitGraph) -> list[tuple[str, ...]]:
         if own not in result:
             result.append(own)
     return result
+
+
+def culprits(suspects: list[Item], good: Callable[[list[Item]], bool]) -> list[Item]:
+    """Those that are not good, found by halves; none if all together are."""
+    if not suspects or good(suspects):
+        return []
+    if len(suspects) == 1:
+        return suspects
+    half = len(suspects) // 2
+    return culprits(suspects[:half], good) + culprits(suspects[half:], good)
 
 
 def _listed(groups: Sequence[str]) -> str:

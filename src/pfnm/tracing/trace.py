@@ -18,7 +18,7 @@ from pfnm.tracing import groups as grouping
 from pfnm.tracing.export import Exported, evaluating, export
 from pfnm.tracing.groups import Pinned
 from pfnm.tracing.program import Program
-from pfnm.tracing.proof import Example, distance, proved
+from pfnm.tracing.proof import Example, Reads, distance, proved
 from pfnm.tracing.rules.call import Rule
 from pfnm.tracing.walk import Step, Walk, walk
 
@@ -48,8 +48,8 @@ class Trace:
     names: Mapping[str, tuple[str, ...]]
     """All names of each tensor, by the first."""
     example: Example
-    reads: Mapping[str, tuple[bool, ...]]
-    """Which axes of the module's own tensors are summed over."""
+    reads: Reads
+    """The spaces that operations sum over, for every axis of the module's own tensors."""
     others: Mapping[str, Tensor]
     """What else a state holds: counters, masks."""
     dtypes: Mapping[str, torch.dtype]
@@ -85,6 +85,27 @@ class Trace:
                 result[alias] = tensor
         return result
 
+    def check(self, module: nn.Module) -> None:
+        """An error unless the program runs a module of other widths as the module runs itself."""
+        expected = module_outputs(module, self.example)[self.program.output]
+        try:
+            tensors = {
+                name: torch.as_tensor(own).to(self.dtypes[name])
+                for name, own in self.tensors(module).items()
+            }
+            found = _outputs(self.program, tensors, self.example)[self.program.output]
+            same = distance(found, expected) <= _rounding(expected)
+        except RuntimeError:  # of PyTorch, about sizes
+            same = False
+        if not same:
+            inner = ", ".join(map(repr, self.graph.inner)) or "none"
+            raise PFNMError(
+                f"{type(module).__name__} is not the traced {self.name} at other widths, for it "
+                "answers otherwise on the example inputs; groups within others "
+                f"({inner}) must have the same sizes everywhere, and so must all that the module's "
+                "code holds in numbers"
+            )
+
     def __str__(self) -> str:
         sizes = self.graph.sizes(
             {name: tuple(d.size for d in lay.axes) for name, lay in self.program.layouts.items()}
@@ -96,13 +117,13 @@ class Trace:
                 notes.append(f"within {self.graph.inner[group]}")
             if group in self.graph.rigid:
                 notes.append(f"rigid: {self.graph.rigid[group]}")
-            tensors = len(self.graph.tensors_of(group))
-            rows.append((group, str(sizes[group]), str(tensors), "; ".join(notes)))
+            tensors = str(len(self.graph.tensors_of(group)))
+            rows.append((group, str(sizes[group]), tensors, "; ".join(notes)))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"{self.name}: {len(self.graph.groups)} groups, {len(self.names)} tensors"]
         for group, units, count, note in rows:
-            row = f"  {group:<{widths[0]}}  {units:>{widths[1]}}  {count:>{widths[2]}}  {note}"
-            lines.append(row.rstrip())
+            numbers = f"{units:>{widths[1]}}  {count:>{widths[2]}}"
+            lines.append(f"  {group:<{widths[0]}}  {numbers}  {note}".rstrip())
         shown = [own for own in self.pinned if own.kind not in ("kernel", "input", "output")]
         lines += ["  pinned:"] * bool(shown) + [f"    {own}" for own in shown]
         return "\n".join(lines)
@@ -134,14 +155,13 @@ def trace(
     graph = grouping.unit_graph(found, layouts, spaces, exported.buffers)
     program = Program(exported, found, layouts, tuple(kwargs), chosen)
     program.describe(graph, spaces)
-    arrays = {
-        name: layouts[name].canonical(_array(own), program.size_of({}))
-        for name, own in tensors.items()
-    }
+    size = program.size_of({})
+    canonical = {name: layouts[name].canonical(own, size) for name, own in tensors.items()}
     example = Example(inputs, dict(kwargs))
-    _same_as_module(module, program, arrays, example)
-    reads = {name: tuple(dim.read for dim in dims) for name, dims in found.tensors.items()}
+    _same_as_module(module, program, canonical, example)
+    reads = grouping.read_spaces(found, spaces)
     candidates = grouping.inner_candidates(graph)
+    arrays = {name: _array(own) for name, own in canonical.items()}
     graph = proved(program, graph, arrays, example, candidates, reads)
     program.graph = graph
     return Trace(
@@ -222,22 +242,27 @@ def _same_as_module(
 ) -> None:
     """An error unless the program gives what the module gives."""
     expected = module_outputs(module, example)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(example.seed)
-        found = program.outputs(tensors, example.inputs, example.kwargs)
-    pairs = [
-        (own, other)
-        for own, other in zip(found, expected, strict=True)
-        if isinstance(own, Tensor) and isinstance(other, Tensor)
-    ]
-    for own, other in pairs:
-        kind = own.dtype if own.is_floating_point() else torch.float32
-        if distance(own.to(other.dtype), other) > torch.finfo(kind).eps ** 0.5:
+    for own, other in zip(_outputs(program, tensors, example), expected, strict=True):
+        if not isinstance(own, Tensor) or not isinstance(other, Tensor):
+            continue
+        if distance(own.to(other.dtype), other) > _rounding(other):
             raise PFNMError(
                 f"{type(module).__name__} does not answer twice the same on its example inputs; a "
                 "module that keeps state from call to call, or is random in eval mode, cannot be "
                 "traced"
             )
+
+
+def _outputs(program: Program, tensors: Mapping[str, Any], example: Example) -> list[Any]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(example.seed)
+        return program.outputs(tensors, example.inputs, example.kwargs)
+
+
+def _rounding(output: Tensor) -> float:
+    """How far two computations of the same may be apart, relative to the largest."""
+    kind = output.dtype if output.is_floating_point() else torch.float32
+    return float(torch.finfo(kind).eps ** 0.5)
 
 
 def module_outputs(module: nn.Module, example: Example) -> list[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from pfnm.errors import PFNMError
 from pfnm.networks.graph import Role
 from pfnm.tracing.axes import ONE, Pin
 from pfnm.tracing.export import Exported
@@ -84,7 +83,7 @@ def _placeholder(found: Walk, exported: Exported, node: fx.Node) -> Any:
         return meta
     if source.kind == "constant":
         return _constant(found, exported.constants[source.name], source.name)
-    sizes = _shape(meta, node)
+    sizes = _shape(meta)
     pin = Pin("input", f"an axis of input {source.name!r}")
     value = Value(tuple(found.joiner.leaf(size, pin) if size != 1 else ONE for size in sizes))
     found.inputs.append(value)
@@ -122,14 +121,18 @@ def _operation(
         return
     arguments = _arguments(found, node)
     call = Call(str(node.target), arguments, _shapes(node), joiner)
+    call.masks = [found.values.get(own) for own in node.all_input_nodes if _is_mask(own)]
     for value in call.tensors:
         if value.tensor is not None:
             found.used.setdefault(value.tensor, len(found.steps))
     outputs = _apply(call, rule_for(node.target, rules))
-    values = [_value(found, call, dims, node in written) for dims in outputs]
+    values = [_value(call, dims, node in written) for dims in outputs]
     _note_roles(found, call)
-    single = not isinstance(node.meta.get("val"), list | tuple)
-    found.values[node] = (values[0] if values else None) if single else values
+    meta = node.meta.get("val")
+    if isinstance(meta, list | tuple):
+        found.values[node] = values
+    else:
+        found.values[node] = values[0] if isinstance(meta, Tensor) else meta
     own = call.map and replace(call.map, node=node.name, module=module, arguments=_plain(arguments))
     found.merged.update(call.merged)
     found.steps.append(
@@ -137,7 +140,7 @@ def _operation(
     )
 
 
-def _apply(call: Call, rule: Rule | None) -> list[Dims | None]:
+def _apply(call: Call, rule: Rule | None) -> list[Dims]:
     """The dimensions of an operation's outputs; without a rule, all it touches is pinned."""
     why = "no rule for it"
     if rule is not None:
@@ -149,14 +152,14 @@ def _apply(call: Call, rule: Rule | None) -> list[Dims | None]:
             why = "its rule gives other shapes"
         except NoRuleError as error:
             why = str(error)
+        except Exception as error:  # a use of the operation that its rule did not think of
+            why = f"its rule fails ({type(error).__name__}: {error})"
     call.sizes = call.instead = call.map = None
     call.pin_all(call.joiner.reason("rule", why))
     return [tuple(call.joiner.pinned(n, "rule", why) for n in shape) for shape in call.shapes]
 
 
-def _value(found: Walk, call: Call, dims: Dims | None, written: bool) -> Value | None:
-    if dims is None:
-        return None
+def _value(call: Call, dims: Dims, written: bool) -> Value:
     tensors = call.tensors
     weight = bool(tensors) and all(value.weight for value in tensors)
     name = call.name.split(".")[1] if "." in call.name else call.name
@@ -231,19 +234,19 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _is_mask(node: fx.Node) -> bool:
+    meta = node.meta.get("val")
+    return isinstance(meta, Tensor) and meta.dtype in (torch.bool, torch.uint8)
+
+
 def _shapes(node: fx.Node) -> list[tuple[int, ...]]:
     meta = node.meta.get("val")
     many = meta if isinstance(meta, list | tuple) else [meta]
-    return [_shape(own, node) for own in many if isinstance(own, Tensor)]
+    return [_shape(own) for own in many if isinstance(own, Tensor)]
 
 
-def _shape(tensor: Tensor, node: fx.Node) -> tuple[int, ...]:
-    if any(not isinstance(size, int) for size in tensor.shape):
-        raise PFNMError(
-            f"{node.target} in {_module(node) or 'the module'} gives a tensor whose shape depends "
-            "on the values of the input; such a network has no fixed axes"
-        )
-    return tuple(tensor.shape)
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(int(size) for size in tensor.shape)
 
 
 def _module(node: fx.Node) -> str:

@@ -16,6 +16,8 @@ def attention(call: Call) -> Dims:
     call.rigid(query.dims[-1], reason="queries and keys are multiplied along it")
     call.join(key.dims[-2], value.dims[-2])
     call.rigid(key.dims[-2], reason="a softmax runs over it")
+    if call["dropout_p"]:
+        call.pin_all(call.joiner.reason("random", "random numbers are drawn along it"))
     mask: Value | None = call["attn_mask"]
     if call["is_causal"]:
         for dim in (query.dims[-2], key.dims[-2]):

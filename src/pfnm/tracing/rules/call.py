@@ -65,6 +65,8 @@ class Call:
     arguments: dict[str, Any]
     shapes: list[tuple[int, ...]]
     joiner: Joiner
+    masks: list[Any] = field(default_factory=list)
+    """Those of the arguments that hold truth values."""
     sizes: Sizes | None = None
     """New values for arguments that are sizes, where leaves have other sizes."""
     instead: Any = None
@@ -128,9 +130,9 @@ class Call:
         """A sum over the products along an axis of each."""
         self.join(left.dims[axis], right.dims[other])
         if right.weight:
-            right.dims[other].read = True
+            right.dims[other].read = right.dims[other]
         elif left.weight:
-            left.dims[axis].read = True
+            left.dims[axis].read = left.dims[axis]
         else:
             self.rigid(left.dims[axis], reason="two activations are multiplied along it")
 

@@ -24,13 +24,13 @@ def _groups(call: Call, x: Dim, weight: Value, groups: int, transposed: bool) ->
     if groups == 1:
         ins, outs = (0, 1) if transposed else (1, 0)
         call.join(x, weight.dims[ins])
-        weight.dims[ins].read = True
+        weight.dims[ins].read = weight.dims[ins]
         return weight.dims[outs]
     blocks, channels = call.joiner.split(x, groups)
     rows, inner = call.joiner.split(weight.dims[0], groups)
     call.join(blocks, rows)
     call.join(channels, inner if transposed else weight.dims[1])
-    (weight.dims[0] if transposed else weight.dims[1]).read = True
+    weight.dims[0 if transposed else 1].read = inner if transposed else weight.dims[1]
     call.sizes = lambda size: {"groups": length(blocks, size)}
     if weight.tensor is not None and weight.order[:2] == (0, 1):
         call.merged.append(weight.tensor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pfnm.tracing.rules import rule
@@ -9,8 +11,8 @@ from pfnm.tracing.rules.call import Call, Dims
 
 # Without the tag in PyTorch, though they are.
 POINTWISE = {
-    "aten.dropout", "aten.alpha_dropout", "aten.feature_dropout", "aten.native_dropout",
-    "aten.where", "aten.masked_fill", "aten.lerp", "aten.addcmul", "aten.addcdiv", "aten.to",
+    "aten.real", "aten.imag", "aten.complex", "aten.polar", "aten.angle", "aten.where",
+    "aten.masked_fill", "aten.lerp", "aten.addcmul", "aten.addcdiv", "aten.to",
     "aten._to_copy", "aten.type_as", "aten.clone", "aten.contiguous", "aten.detach", "aten.alias",
     "aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift", "aten.selu", "aten.celu", "aten.mish",
     "aten.relu6", "aten.hardtanh", "aten.hardswish", "aten.hardsigmoid", "aten.rrelu",
@@ -50,6 +52,14 @@ def written(call: Call) -> Dims:
     return tuple(call.tensors[0].dims)
 
 
+@rule("aten.broadcast_tensors")
+def broadcast_tensors(call: Call) -> list[Dims]:
+    """Each in the shape of all together."""
+    values = call["tensors"]
+    whole = call.broadcast([value.dims for value in values])
+    return [whole] * len(values)
+
+
 @rule("aten.prelu")
 def prelu(call: Call) -> Dims:
     """A slope for every channel, or one for all."""
@@ -71,7 +81,25 @@ def glu(call: Call) -> Dims:
     return first
 
 
-@rule("aten.dropout2d", "aten.feature_alpha_dropout", "aten.dropout3d")
-def same(call: Call) -> Dims:
-    """The dimensions of the first tensor."""
-    return tuple(call.tensors[0].dims)
+@rule("aten.dropout", "aten.native_dropout", "aten.alpha_dropout", "aten.feature_dropout",
+      "aten.feature_alpha_dropout")  # fmt: skip
+def dropout(call: Call) -> Any:
+    """Nothing in eval mode; where it is left on, units are left out in an order of their own."""
+    if call["train"] and call["p"]:
+        call.pin_all(call.joiner.reason("random", "random numbers are drawn along it"))
+    dims = tuple(call.tensors[0].dims)
+    return [dims] * len(call.shapes) if len(call.shapes) > 1 else dims
+
+
+@rule("aten.view_as_complex")
+def view_as_complex(call: Call) -> Dims:
+    """Pairs become complex numbers."""
+    x = call["self"]
+    call.position(x.dims[-1], "a part of a complex number")
+    return tuple(x.dims[:-1])
+
+
+@rule("aten.view_as_real")
+def view_as_real(call: Call) -> Dims:
+    """Complex numbers become pairs."""
+    return (*call["self"].dims, call.fresh(2, "a part of a complex number"))

@@ -15,8 +15,8 @@ def index(call: Call) -> Dims:
     indices: list[Value | None] = list(call["indices"])
     indices += [None] * (len(x.dims) - len(indices))
     places = [place for place, own in enumerate(indices) if own is not None]
-    if len(indices) != len(x.dims):
-        raise NoRuleError("an index by a mask")
+    if any(own is mask for own in indices if own is not None for mask in call.masks):
+        return _masked(call, x, indices)
     for place in places:
         call.position(x.dims[place], BY_NUMBER)
     found = call.broadcast([own.dims for own in indices if own is not None])
@@ -26,10 +26,23 @@ def index(call: Call) -> Dims:
     return (*rest[:where], *found, *rest[where:])
 
 
+def _masked(call: Call, x: Value, indices: list[Value | None]) -> Dims:
+    """x[mask]: the dimensions of the mask become one, of which some positions are left."""
+    own = [index for index in indices if index is not None]
+    if len(own) > 1 or indices[0] is None:
+        raise NoRuleError("a mask beside another index")
+    rank = len(own[0].dims)
+    for dim in x.dims[:rank]:
+        call.position(dim, BY_NUMBER)
+    return (call.fresh(call.shape[0], "what a mask leaves"), *x.dims[rank:])
+
+
 @rule("aten.index_put", "aten._unsafe_index_put", "aten.index_put_")
 def index_put(call: Call) -> Dims:
     """x[i, :, j] = values."""
     x: Value = call["self"]
+    if call.masks:
+        raise NoRuleError("written through a mask")
     found = index(call)
     call.broadcast([found, call["values"].dims])
     return tuple(x.dims)

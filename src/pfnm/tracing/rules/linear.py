@@ -138,7 +138,7 @@ def _summed(call: Call, places: list[tuple[Value, int]]) -> None:
         call.rigid(*dims, reason="it is summed over without a weight")
     else:
         value, place = weights[-1]
-        value.dims[place].read = True
+        value.dims[place].read = value.dims[place]
         if len(places) > 2:
             call.rigid(value.dims[place], reason="two activations are multiplied along it")
 
@@ -156,7 +156,7 @@ def embedding(call: Call) -> Dims:
     weight, indices = call["weight"], call["indices"]
     pin = call.joiner.reason("input", "looked up by number")
     call.joiner.pin(weight.dims[0], pin)
-    weight.dims[0].read = True
+    weight.dims[0].read = weight.dims[0]
     call.maps("embedding", "indices", weight, None)
     return (*indices.dims, weight.dims[1])
 
@@ -166,7 +166,7 @@ def embedding_bag(call: Call) -> list[Dims]:
     """Sums or means of rows of a table."""
     weight: Value = call["weight"]
     call.joiner.pin(weight.dims[0], call.joiner.reason("input", "looked up by number"))
-    weight.dims[0].read = True
+    weight.dims[0].read = weight.dims[0]
     rest = [tuple(call.fresh(size) for size in shape) for shape in call.shapes[1:]]
     bags = call["indices"].dims[0] if len(call["indices"].dims) == 2 else None
     return [(bags or call.fresh(call.shape[0]), weight.dims[1]), *rest]

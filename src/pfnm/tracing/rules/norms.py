@@ -59,7 +59,12 @@ def group_norm(call: Call) -> Any:
     x: Value = call["input"]
     channels = _channel(call, x, "weight", "bias")
     groups = call.get("num_groups", "group")
-    blocks, inner = call.joiner.split(channels, groups)
+    halves = call.joiner.divide(channels, groups)
+    if halves is None:  # a group across two pieces: each group stays where it is
+        call.joiner.cut(channels, [channels.size // groups] * groups)
+        call.rigid(channels, reason=NORMALISED)
+        return tuple(x.dims)
+    blocks, inner = halves
     call.rigid(inner, reason=NORMALISED)
     if "num_groups" in call.arguments:
         call.sizes = lambda size: {"num_groups": length(blocks, size)}

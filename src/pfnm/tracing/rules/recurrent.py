@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pfnm.tracing.axes import Dim, concatenation
+from typing import Any
+
+from pfnm.tracing.axes import Dim, concatenation, family
 from pfnm.tracing.rules import rule
 from pfnm.tracing.rules.call import Call, Dims, Map, NoRuleError, Value
 
@@ -45,7 +47,8 @@ def _layer(call: Call, features: Dim, parameters: list[Value]) -> tuple[Dim, Dim
     inputs, recurrent_weight, *rest = parameters
     gates = GATES[call.name.split(".")[1]]
     call.join(inputs.dims[1], features)
-    inputs.dims[1].read = recurrent_weight.dims[1].read = True
+    for weight in (inputs, recurrent_weight):
+        weight.dims[1].read = weight.dims[1]
     kinds, cell = call.joiner.split(inputs.dims[0], gates)
     call.position(kinds, "a gate")
     for stacked in (recurrent_weight, *rest[:biases]):
@@ -54,7 +57,7 @@ def _layer(call: Call, features: Dim, parameters: list[Value]) -> tuple[Dim, Dim
     if len(rest) > biases:
         projection = rest[-1]
         call.join(projection.dims[1], cell)
-        projection.dims[1].read = True
+        projection.dims[1].read = projection.dims[1]
         out = projection.dims[0]
     call.join(recurrent_weight.dims[1], out)
     return cell, out
@@ -63,8 +66,30 @@ def _layer(call: Call, features: Dim, parameters: list[Value]) -> tuple[Dim, Dim
 def _start(call: Call, starts: list[Value], outs: list[Dim], cells: list[Dim]) -> None:
     """The first state; where it is not the same number everywhere, all layers share its order."""
     for start, dims in zip(starts, (outs, cells), strict=False):
+        if not start.uniform:
+            call.position(start.dims[0], "a layer or direction")
         for dim in dims[:1] if start.uniform else dims:
             call.join(start.dims[-1], dim)
+
+
+@rule("aten.lstm_cell", "aten.gru_cell", "aten.rnn_tanh_cell", "aten.rnn_relu_cell")
+def cell(call: Call) -> Any:
+    """One step of one layer."""
+    hidden = call["hx"]
+    starts: list[Value] = list(hidden) if isinstance(hidden, list | tuple) else [hidden]
+    inputs, recurrent_weight = call["w_ih"], call["w_hh"]
+    gates = GATES[call.name.split(".")[1].removesuffix("_cell")]
+    call.contract(call["input"], -1, inputs, 1)
+    kinds, state = call.joiner.split(inputs.dims[0], gates)
+    call.position(kinds, "a gate")
+    for stacked in (recurrent_weight, call.get("b_ih"), call.get("b_hh")):
+        if stacked is not None:
+            call.join(inputs.dims[0], stacked.dims[0])
+    for start in starts:
+        call.join(start.dims[-1], state)
+    call.contract(starts[0], -1, recurrent_weight, 1)
+    dims = (*call.broadcast([own.dims[:-1] for own in (call["input"], *starts)]), state)
+    return [dims] * len(call.shapes) if len(call.shapes) > 1 else dims
 
 
 def _sequence(call: Call, x: Value) -> None:
@@ -80,8 +105,6 @@ def _sequence(call: Call, x: Value) -> None:
 
 def _stacked(call: Call, dims: list[Dim], x: Value) -> Dims:
     """The last states of all layers: one dimension for them, and their units as a family."""
-    from pfnm.tracing.axes import family
-
     batch = (x.dims[0 if call["batch_first"] else 1],) if len(x.dims) == 3 else ()
     if len(dims) == 1:
         return (call.fresh(1), *batch, dims[0])

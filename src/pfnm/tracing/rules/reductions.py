@@ -106,6 +106,20 @@ def similarity(call: Call) -> Dims:
     return (*dims[:axis], *dims[axis + 1 :])
 
 
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+          "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss")  # fmt: skip
+
+
+@rule(*(f"aten.{name}" for name in LOSSES))
+def loss(call: Call) -> Dims:
+    """Compared element by element, then summed up perhaps."""
+    dims = call.broadcast([value.dims for value in call.tensors])
+    if call.shape == tuple(dim.size for dim in dims):
+        return dims
+    call.rigid(*dims, reason="a loss runs over it")
+    return ()
+
+
 @rule("aten.cdist", "aten._cdist_forward")
 def distances(call: Call) -> Dims:
     """The distance of every row of one to every row of the other."""
