@@ -27,6 +27,7 @@ from pfnm.tracing.folding import Folding, Norm, Statistics
 from pfnm.tracing.proof import distance
 from pfnm.tracing.resize import resized, runs_like
 from pfnm.tracing.rules.call import Map as TracedMap
+from pfnm.tracing.rules.call import Rule
 from pfnm.tracing.trace import Trace, module_outputs, trace
 
 BLOCK_NUMBERS = 200_000  # of inputs at a time, so that what is between layers stays small
@@ -226,10 +227,11 @@ def from_modules(
     output: int | str | None = None,
     labels: Sequence[Sequence[Label] | None] | None = None,
     names: Sequence[str] | None = None,
+    rules: Mapping[str, Rule] | None = None,
 ) -> list[Network]:
     """Modules of one architecture as networks: traced once, each proved to be what was traced."""
     args, kwargs = given_inputs(example_inputs)
-    found = trace(modules[0], *args, output=output, **kwargs)
+    found = trace(modules[0], *args, output=output, rules=rules, **kwargs)
     _refuse_pinned(found)
     program = ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs))
     graph = program.folding.graph(_with_outputs(found))
@@ -314,8 +316,8 @@ def _refuse_pinned(found: Trace) -> None:
     for own in found.pinned:
         if own.in_the_way:
             raise PFNMError(
-                f"{found.name}: {own}; give a rule for the operation (pfnm.trace(..., rules=...)), "
-                "or state the groups by hand"
+                f"{found.name}: {own}; give a rule for the operation (axis_rules=...), or a "
+                "pfnm.Network with the groups stated by hand"
             )
 
 
