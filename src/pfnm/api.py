@@ -204,7 +204,7 @@ def trace(
 
 def shuffled(
     module: Any,
-    example_inputs: Sequence[Any],
+    example_inputs: Any,
     seed: int = 0,
     *,
     output: int | str | None = None,

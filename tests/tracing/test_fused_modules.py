@@ -18,6 +18,7 @@ from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Fusion
 from pfnm.tracing import modules
+from pfnm.tracing.examples import examples_of
 from pfnm.tracing.shuffling import shuffled_by
 
 WIDTH, WIDER = 8, 12
@@ -64,7 +65,7 @@ class Pair:
         return replace(fusion, template=self.first)
 
 
-@pytest.fixture(scope="module", params=FAMILIES.values(), ids=FAMILIES)
+@pytest.fixture(scope="module", params=FAMILIES.values(), ids=list(FAMILIES))
 def pair(request: pytest.FixtureRequest, _few_probes: None) -> Pair:
     family: Family = request.param
     both = family.make(WIDTH, 0), family.make(WIDTH, 1)
@@ -155,7 +156,7 @@ def test_widths_may_differ_from_site_to_site(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHER_SIZES)
 def test_groups_and_heads_of_other_sizes_are_refused(name: str) -> None:
-    with pytest.raises(PFNMError, match="site1 .* computes something else .* not in how large"):
+    with pytest.raises(PFNMError, match=r"site1 .* computes something else .* not in how large"):
         fused(name, WIDER)
 
 
@@ -207,16 +208,16 @@ def test_rounds_start_where_the_last_ended() -> None:
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet", "lstm"])
-def test_the_part_of_a_site_is_the_site_where_nothing_is_shared(name: str) -> None:
+def test_the_parts_of_sites_that_share_nothing_add_up(name: str) -> None:
     family, fusion = FAMILIES[name], fused(name, budget=None, spread=APART)
-    rows = modules.examples_of(family.inputs(1), {}).rows
-    for place, site in enumerate(fusion.sites.networks):
-        part = fusion.site_part(place)
-        assert part.name == f"site{place}"
+    rows = examples_of(family.inputs(1), {}).rows
+    parts = [fusion.site_part(place) for place in range(2)]
+    assert [part.name for part in parts] == ["site0", "site1"]
+    for part, site in zip(parts, fusion.sites.networks, strict=True):
         assert part.widths == site.widths
-        assert part.run(rows).shape == site.run(rows).shape
-    first, second = (fusion.site_part(place).run(rows) for place in range(2))
-    assert not np.allclose(first, second)
+    biases = parts[0].run(rows) + parts[1].run(rows) - fusion.network.run(rows)
+    assert np.allclose(biases, biases[0], atol=1e-5)  # counted twice: the same for every input
+    assert not np.allclose(parts[0].run(rows), parts[1].run(rows), atol=1e-2)
 
 
 def test_class_counts_weigh_the_sites() -> None:
@@ -247,7 +248,7 @@ def test_at_rest_it_answers_as_the_network_does(name: str) -> None:
     inputs = family.inputs(1)
     found = answer(fusion.model, inputs)
     found = found.movedim(1, -1).flatten(0, -2)
-    rows = modules.examples_of(inputs, {}).rows
+    rows = examples_of(inputs, {}).rows
     assert apart(found, torch.from_numpy(fusion.network.run(rows))) < 1e-4
 
 
