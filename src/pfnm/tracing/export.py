@@ -81,7 +81,7 @@ def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         except Exception as error:
             raise PFNMError(
                 f"{type(module).__name__} cannot be traced: torch.export says "
-                f"{_first_line(error)!r}; {_way_out(error)}"
+                f"{first_line(error)!r}; {_way_out(error)}"
             ) from error
     graph = program.graph_module
     _inline(graph)
@@ -118,7 +118,8 @@ def _way_out(error: BaseException) -> str:
     return "see that torch.export.export(module, example_inputs, strict=False) works"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says first."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pfnm.networks.graph import INPUT, OUTPUT, Axis, Part, Role, UnitGraph
-from pfnm.tracing.axes import Dim, Pin, leaves
+from pfnm.tracing.axes import Dim, Pin, factors, find, leaves
 from pfnm.tracing.export import Exported
 from pfnm.tracing.layout import Layout, pieces, settle, sizes_in_example
 from pfnm.tracing.rules.call import Value
@@ -235,7 +235,7 @@ def unsolved(
 def _alike(found: Walk, names: Mapping[int, str]) -> tuple[tuple[str, ...], ...]:
     """Groups that must have the same number of units."""
     sets: list[set[str]] = []
-    for dims in found.joiner.alike:
+    for dims in [*found.joiner.alike, *_families(found)]:
         for leaf_set in zip(*(leaves(dim) for dim in dims), strict=False):
             own = {names[id(leaf)] for leaf in leaf_set if id(leaf) in names}
             touching = [other for other in sets if other & own]
@@ -243,6 +243,19 @@ def _alike(found: Walk, names: Mapping[int, str]) -> tuple[tuple[str, ...], ...]
             sets.append(own.union(*touching))
     order = list(names.values())
     return tuple(tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1)
+
+
+def _families(found: Walk) -> list[tuple[Dim, ...]]:
+    """What stands side by side along one dimension of a value must have one length."""
+    result = []
+    for value in (own for step in found.steps for own in _flat(step.values)):
+        for dim in value.dims:
+            atoms = factors(dim)
+            for place, atom in enumerate(atoms):
+                before = {id(own) for own in atoms[:place]}
+                if atom.index is not None and id(find(atom.index)) not in before:
+                    result.append(atom.parts)
+    return result
 
 
 def pinned_axes(found: Walk, own_layouts: Mapping[str, Layout]) -> tuple[Pinned, ...]:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from pfnm.errors import PFNMError
 from pfnm.networks.graph import UnitGraph
 from pfnm.tracing import groups as grouping
-from pfnm.tracing.export import Exported, evaluating, export
+from pfnm.tracing.export import Exported, evaluating, export, first_line
 from pfnm.tracing.groups import Pinned
 from pfnm.tracing.program import Program
 from pfnm.tracing.proof import Example, Reads, distance, proved
@@ -242,7 +242,13 @@ def _same_as_module(
 ) -> None:
     """An error unless the program gives what the module gives."""
     expected = module_outputs(module, example)
-    for own, other in zip(_outputs(program, tensors, example), expected, strict=True):
+    try:
+        found = _outputs(program, tensors, example)
+    except Exception as error:  # whatever an operation says
+        raise PFNMError(
+            f"{type(module).__name__} cannot be run from its graph: {first_line(error)}"
+        ) from error
+    for own, other in zip(found, expected, strict=True):
         if not isinstance(own, Tensor) or not isinstance(other, Tensor):
             continue
         if distance(own.to(other.dtype), other) > _rounding(other):

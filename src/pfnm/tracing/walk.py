@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from pfnm.networks.graph import Role
-from pfnm.tracing.axes import ONE, Pin
+from pfnm.tracing.axes import ONE, Pin, leaves
 from pfnm.tracing.export import Exported
 from pfnm.tracing.joining import Joiner
 from pfnm.tracing.rules import rule_for
@@ -155,8 +155,11 @@ def _apply(call: Call, rule: Rule | None) -> list[Dims]:
         except Exception as error:  # a use of the operation that its rule did not think of
             why = f"its rule fails ({type(error).__name__}: {error})"
     call.sizes = call.instead = call.map = None
-    call.pin_all(call.joiner.reason("rule", why))
-    return [tuple(call.joiner.pinned(n, "rule", why) for n in shape) for shape in call.shapes]
+    pins = [leaf.pin for value in call.tensors for dim in value.dims for leaf in leaves(dim)]
+    hidden = any(pin is None or pin.in_the_way for pin in pins)
+    pin = call.joiner.reason("rule" if hidden else "position", why)
+    call.pin_all(pin)
+    return [tuple(call.joiner.leaf(size, pin) for size in shape) for shape in call.shapes]
 
 
 def _value(call: Call, dims: Dims, written: bool) -> Value:
