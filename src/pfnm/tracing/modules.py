@@ -32,7 +32,7 @@ from pfnm.tracing.trace import Trace, module_outputs, trace
 
 BLOCK_NUMBERS = 200_000  # of inputs at a time, so that what is between layers stays small
 POSITIONS = 4  # of a picture or signal at which it is seen what units do
-WORK = 2e10  # multiplications that made-up inputs of one purpose may cost a network
+WORK = 4e9  # multiplications that made-up inputs of one purpose may cost a network
 LEAST_PROBES = 32
 SAME = 1e-4  # relative: outputs of a module and of the trace of another, in single precision
 STATISTICS_ROWS = 128  # on which batch normalisation's statistics are computed
