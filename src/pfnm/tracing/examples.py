@@ -41,9 +41,9 @@ class Slot:
         """Made-up ones, (count, numbers): like the given example in kind, range and shape."""
         if self.dtype == torch.bool or self.numbers == 0:
             return self.rows[rng.integers(len(self.rows), size=count)]
-        low, high = self.rows.min(), self.rows.max()
         if not self.dtype.is_floating_point:
-            return rng.integers(int(low), int(high) + 1, size=(count, self.numbers)).astype(float)
+            low, high = (end.astype(int) for end in (self.rows.min(axis=0), self.rows.max(axis=0)))
+            return rng.integers(low, high + 1, size=(count, self.numbers)).astype(float)
         deviation = float(self.rows.std()) or 1.0
         noise = self._noise(count, rng).reshape(count, -1)
         bound = DEVIATIONS * deviation
@@ -66,6 +66,10 @@ class Examples:
     """How the slots are nested in positional and keyword inputs."""
     fixed: Mapping[int, Any]
     """What is no batch of examples, by its place."""
+    together: int | None = None
+    """How many rows always go together, where a module takes no other number of them."""
+    drawn: bool = False
+    """Whether nothing but the example's own rows can be given to the module."""
 
     @property
     def numbers(self) -> int:
@@ -80,6 +84,10 @@ class Examples:
 
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (count, numbers)."""
+        if self.together is not None:
+            count = max(1, count // self.together) * self.together
+        if self.drawn:
+            return np.resize(self.rows, (count, self.numbers))
         made = [slot.made(count, rng) for slot in self.slots]
         return np.concatenate(made, axis=1).astype(np.float32)
 

@@ -157,6 +157,7 @@ class ModuleProgram:
             for name, tensor in self.folding.unfold(tensors).items()
         }
         block = max(1, BLOCK_NUMBERS // max(self.examples.numbers, 1))
+        block = self.examples.together or block
         for start in range(0, len(inputs), block):
             given = self.examples.tensors(inputs[start : start + block])
             args, kwargs = self.examples.placed(given)
@@ -233,7 +234,10 @@ def from_modules(
     args, kwargs = given_inputs(example_inputs)
     found = trace(modules[0], *args, output=output, rules=rules, **kwargs)
     _refuse_pinned(found)
-    program = ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs))
+    program = _taking_rows(
+        ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs)),
+        found.tensors(modules[0]),
+    )
     graph = program.folding.graph(_with_outputs(found))
     first = Network(program.folding.fold(found.tensors(modules[0])), graph, program)
     graph = replace(graph, rigid={**graph.rigid, **held_by_code(modules[0], first)})
@@ -247,6 +251,29 @@ def from_modules(
         folded = program.folding.fold(tensors)
         networks.append(Network(folded, graph, program, labels=own, name=name))
     return networks
+
+
+def _taking_rows(program: ModuleProgram, tensors: Mapping[str, Tensor]) -> ModuleProgram:
+    """The program, with what rows the module takes: any number of made-up ones, or fewer kinds.
+
+    Some take only as many as the example has (the nodes of one graph), some only the example's own
+    (where numbers stand for things).
+    """
+    folded = program.folding.fold(tensors)
+    rng = np.random.default_rng(STATISTICS_SEED)
+    rows = len(program.examples.rows)
+    outputs = len(program.run(folded, program.examples.rows))
+    for together, drawn in ((None, False), (rows, False), (None, True), (rows, True)):
+        examples = replace(program.examples, together=together, drawn=drawn)
+        tried = replace(program, examples=examples)
+        counts = (1, rows + 1) if together is None else (2 * rows,)
+        try:
+            found = [tried.run(folded, examples.make([], count, rng)) for count in counts]
+        except (RuntimeError, IndexError, PFNMError):  # whatever its operations raise
+            continue
+        if all(len(own) * rows == outputs * n for own, n in zip(found, counts, strict=True)):
+            return tried
+    return replace(program, examples=replace(program.examples, together=rows, drawn=True))
 
 
 def held_by_code(module: nn.Module, network: Network) -> dict[str, str]:
