@@ -330,9 +330,9 @@ def test_six_thousand_tensors(tmp_path: Path, extension: str) -> None:
     else:
         weights, biases = list(tensors.values())[::2], list(tensors.values())[1::2]
         save(mlp(weights, biases), path)
-    start = time.monotonic()
+    start = time.process_time()  # others may be busy on this machine
     assert len(load(path).tensors) == 6000
-    assert time.monotonic() - start < SOON
+    assert time.process_time() - start < SOON
 
 
 def test_a_name_without_end(tmp_path: Path) -> None:
