@@ -26,13 +26,14 @@ from pfnm.tracing.trace import Trace, module_outputs, trace
 
 PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
 COPIES = 3
+MOST_FUSED = 2_000_000  # parameters of a network whose copies are fused, to be done in minutes
 SPREAD = 0.2  # of what is added to scales, biases and statistics, so that none of them is trivial
 HEAD = """# Networks of other libraries
 
 Each is traced and proved on random inputs, then a copy with every hidden unit renamed is run beside
 it (`pfnm.shuffled`). *Moved* is the share of parameters in tensors of which an axis was permuted.
 *Fused back*: three such copies are fused at budget 1; how far the result's outputs are from the
-network's, relative to the largest.
+network's, relative to the largest (not tried above two million parameters).
 {proved} of {all} are proved, {refused} refused, none is silently wrong. Made by `make zoo`.
 
 | network | library | parameters | groups | result | moved | fused back | seconds to trace |
@@ -112,7 +113,8 @@ def tried(name: str, library: str, build: Callable[[], Made]) -> Row:
 
 def fused_back(traced: Trace, module: nn.Module, copies: list[nn.Module]) -> float:
     """How far the fusion of shuffled copies is from the network, relative to the largest output."""
-    if any(own.in_the_way for own in traced.pinned):
+    large = sum(own.numel() for own in module.parameters()) > MOST_FUSED
+    if large or any(own.in_the_way for own in traced.pinned):
         return nan
     example = traced.example
     given = dict(example.kwargs) if example.kwargs else example.inputs

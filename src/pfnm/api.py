@@ -53,6 +53,7 @@ def fuse(
     example_inputs: Any = None,
     output: int | str | None = None,
     model: Any = None,
+    axis_rules: Mapping[str, Any] | None = None,
     method: str = "joint",
     budget: Budget | Literal["default"] = "default",
     max_params: int | None = None,
@@ -72,7 +73,7 @@ def fuse(
     networks
         Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
         two; or `Sites` that were made of such (`pfnm.as_sites`), which then hold what the next
-        eleven tell.
+        twelve tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -86,10 +87,11 @@ def fuse(
         text such as "pictures:3x32x32". By default the kind the sites agree most on.
     input_range, input_like
         Between which values inputs lie (default 0 to 1), or a few real ones to imitate.
-    example_inputs, output, model
+    example_inputs, output, model, axis_rules
         For PyTorch modules: a batch as they take it (a tensor, a tuple of positional inputs, or a
         dict of keyword inputs), and which of several outputs counts (by number or key). With files
-        of any architecture also a module of it, whose own weights do not matter.
+        of any architecture also a module of it, whose own weights do not matter. axis_rules: what
+        custom operations do to axes (docs/modules.md).
     method
         "joint" (all layers together), or "topdown" (the paper's).
     budget, max_params
@@ -113,7 +115,7 @@ def fuse(
     {'hidden1': 5}
     """
     told: tuple[Any, ...] = (class_counts, site_weights, labels, activation, head, inputs)
-    told += (input_range, input_like, example_inputs, output, model)
+    told += (input_range, input_like, example_inputs, output, model, axis_rules)
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,
@@ -128,6 +130,7 @@ def fuse(
             example_inputs=example_inputs,
             output=output,
             model=model,
+            axis_rules=axis_rules,
         )
     elif any(value is not None for value in told):
         raise PFNMError("the sites hold all that is told of them; tell it to as_sites")
@@ -195,12 +198,13 @@ def trace(
     """
     from pfnm.tracing.trace import trace as traced
 
-    return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
+    with threads.one_of_torch():
+        return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
 
 
 def shuffled(
     module: Any,
-    example_inputs: Sequence[Any],
+    example_inputs: Any,
     seed: int = 0,
     *,
     output: int | str | None = None,
@@ -213,7 +217,8 @@ def shuffled(
     from pfnm.tracing.shuffling import shuffled as renamed
 
     args, kwargs = given_inputs(example_inputs)
-    return renamed(module, args, seed, example_kwargs=kwargs, output=output)
+    with threads.one_of_torch():
+        return renamed(module, args, seed, example_kwargs=kwargs, output=output)
 
 
 @threads.limited()

@@ -50,6 +50,7 @@ def as_sites(
     example_inputs: Any = None,
     output: int | str | None = None,
     model: Any = None,
+    axis_rules: Mapping[str, Any] | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Sites:
     """The sites in one comparable form, with all that is known of them; arguments as `fuse` has.
@@ -68,6 +69,7 @@ def as_sites(
         example_inputs=example_inputs,
         output=output,
         model=model,
+        axis_rules=axis_rules,
     )
     estimated = isinstance(class_counts, str | PathLike) and str(class_counts) == ESTIMATED
     counts = None if estimated else counts_table(class_counts, own)
@@ -267,11 +269,13 @@ def as_networks(
     example_inputs: Any = None,
     output: int | str | None = None,
     model: Any = None,
+    axis_rules: Mapping[str, Any] | None = None,
 ) -> list[Network]:
     """Files, live objects and `Network`s as `Network`s, each named after its file or place."""
     if items and (model is not None or all(is_module(item) for item in items)):
-        return _from_modules(items, labels, activation, head, example_inputs, output, model)
-    if example_inputs is not None or output is not None:
+        told = (labels, activation, head, example_inputs, output, model, axis_rules)
+        return _from_modules(items, *told)
+    if any(told is not None for told in (example_inputs, output, axis_rules)):
         raise PFNMError(
             "example inputs are for PyTorch modules, and not all of these are such; give the model "
             "whose weights the files hold"
@@ -322,6 +326,7 @@ def _from_modules(
     example_inputs: Any,
     output: int | str | None,
     model: Any,
+    axis_rules: Mapping[str, Any] | None,
 ) -> list[Network]:
     if example_inputs is None:
         raise PFNMError(
@@ -337,7 +342,9 @@ def _from_modules(
     if model is not None:
         names = site_names([item for item in modules if isinstance(item, str | PathLike)])
         modules = [load_module(item, model) for item in modules]
-    networks = from_modules(modules, example_inputs, output=output, labels=own, names=names)
+    networks = from_modules(
+        modules, example_inputs, output=output, labels=own, names=names, rules=axis_rules
+    )
     return networks if head is None else [with_head(network, head) for network in networks]
 
 

@@ -71,6 +71,17 @@ def limited(number: int | None = None, *, torch: int | None = None) -> Iterator[
             _PRESENT.set()
 
 
+@contextmanager
+def one_of_torch() -> Iterator[None]:
+    """Within, one thread of PyTorch's works at a product, unless a `limited` around says more.
+
+    A module has many small operations: beside other work, two threads wait at each of them.
+    """
+    _, told = _PRESENT.last
+    with limited(torch=told or 1):
+        yield
+
+
 def in_use() -> dict[str, int]:
     """How many threads work at one product now: "blas", and "torch" if it is loaded."""
     blas = {"blas": max((lib.num_threads for lib in _libraries()), default=1)}

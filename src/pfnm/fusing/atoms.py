@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites
@@ -37,14 +38,31 @@ class Side:
                 spaces |= set(part.spaces) - {group}
         return {space for space in spaces if graph.is_group(space)}
 
+    def columns(self, network: Network, group: str, widths: Mapping[str, int]) -> int:
+        """How many numbers each unit of the group has here, other groups in global coordinates."""
+        sizes = {**network.sizes, **widths}
+        here = {**sizes, group: network.sizes[group]}
+        total = 1
+        for dimension, axis in enumerate(network.graph.axes[self.name]):
+            if dimension == self.dimension:
+                total *= axis.by_unit(group, here).shape[1]
+            else:
+                total *= axis.length(sizes)
+        return total
+
     def rows(
-        self, network: Network, group: str, units: Mapping[str, IntArray], widths: Mapping[str, int]
+        self,
+        network: Network,
+        group: str,
+        units: Mapping[str, IntArray],
+        widths: Mapping[str, int],
+        dtype: DTypeLike = float,
     ) -> Array:
         """What each unit of the group has here, (units, D), other groups in global coordinates.
 
         Zero where the site lacks a global unit.
         """
-        own = self.spread(network, group, units, widths)
+        own = self.spread(network, group, units, widths, dtype)
         axis = network.graph.axes[self.name][self.dimension]
         if axis.space == group:
             return np.moveaxis(own, self.dimension, 0).reshape(network.sizes[group], -1)
@@ -55,7 +73,12 @@ class Side:
         return result
 
     def spread(
-        self, network: Network, group: str, units: Mapping[str, IntArray], widths: Mapping[str, int]
+        self,
+        network: Network,
+        group: str,
+        units: Mapping[str, IntArray],
+        widths: Mapping[str, int],
+        dtype: DTypeLike = float,
     ) -> Array:
         """The tensor with matched spaces in global coordinates, but the group as the site has it.
 
@@ -68,18 +91,32 @@ class Side:
             for dimension, axis in enumerate(axes)
             for space in axis.spaces
         ):
-            return tensor.astype(float)
-        shape, index = [], []
+            return tensor.astype(dtype, copy=False)
+        wide = tensor.astype(dtype, copy=False)
         for dimension, axis in enumerate(axes):
             here = dict(units)
             if dimension == self.dimension:
                 here.pop(group, None)
-            sizes = {s: widths[s] if s in here else network.sizes[s] for s in axis.spaces}
-            shape.append(axis.length(sizes))
-            index.append(axis.positions(here, sizes, graph.inner))
-        wide = np.zeros(shape)
-        wide[np.ix_(*index)] = tensor
+            if any(space in here for space in axis.spaces):
+                sizes = {s: widths[s] if s in here else network.sizes[s] for s in axis.spaces}
+                places = axis.positions(here, sizes, graph.inner)
+                wide = placed(wide, dimension, places, axis.length(sizes))
         return wide
+
+
+def placed(tensor: Array, dimension: int, places: IntArray, length: int) -> Array:
+    """A tensor with the entries along an axis at other places of a longer one, zero elsewhere.
+
+    By taking whole slices, which is much faster than putting entries one by one.
+    """
+    source = np.full(length, places.size)
+    source[places] = np.arange(places.size)
+    if places.size < length:
+        shape = [1 if d == dimension else n for d, n in enumerate(tensor.shape)]
+        tensor = np.concatenate([tensor, np.zeros(shape, tensor.dtype)], axis=dimension)
+    elif (source[1:] > source[:-1]).all():
+        return tensor
+    return np.take(tensor, source, axis=dimension)
 
 
 def sides_of(graph: UnitGraph, group: str, matched: set[str]) -> list[Side]:
@@ -95,12 +132,17 @@ def sides_of(graph: UnitGraph, group: str, matched: set[str]) -> list[Side]:
 
 
 def group_atoms(
-    sites: Sites, group: str, matched: Assignments, prior: Prior
+    sites: Sites,
+    group: str,
+    matched: Assignments,
+    prior: Prior,
+    extra: Sequence[Array] | None = None,
 ) -> tuple[list[Array], list[Array], Array]:
     """The atoms of a group: for each site (units, D), precisions (D,), and the prior mean (D,).
 
     `prior` is the group's. A side takes part if the other groups along it are matched already;
-    their entries stand in global coordinates, zero where the site has no unit.
+    their entries stand in global coordinates, zero where the site has no unit. extra: further
+    columns of each site, with a prior mean of zero.
     """
     graph = sites.networks[0].graph
     widths = widths_of(graph, matched)
@@ -110,32 +152,32 @@ def group_atoms(
     site_precisions = 1 / prior.site_variances(len(sites.networks))
     atoms: list[Array] = []
     precisions: list[Array] = []
+    more = 0 if extra is None else extra[0].shape[1]
+    columns = [side.columns(sites.networks[0], group, widths) for side in sides]
+    ends = np.cumsum([0, *columns])
     for j, network in enumerate(sites.networks):
         mine = {done: assignments[j] for done, assignments in matched.items()}
-        columns = [side.rows(network, group, mine, widths) for side in sides]
-        seen = [
-            _seen(sites, j, side, group, widths, own)
-            for side, own in zip(sides, columns, strict=True)
-        ]
-        atoms.append(np.concatenate(columns, axis=1))
-        precisions.append(np.concatenate(seen) * site_precisions[j])
-    prior_mean = np.concatenate(
-        [
-            np.full(own.shape[1], _prior_mean(graph, side.name, prior))
-            for side, own in zip(sides, columns, strict=True)
-        ]
-    )
-    return atoms, precisions, prior_mean
+        own = np.empty((network.sizes[group], ends[-1] + more), dtype=sites.dtype)
+        seen = np.full(ends[-1] + more, sites.weights[j])
+        for side, start, end in zip(sides, ends[:-1], ends[1:], strict=True):
+            own[:, start:end] = side.rows(network, group, mine, widths, sites.dtype)
+            seen[start:end] = _seen(sites, j, side, group, widths, end - start)
+        if extra is not None:
+            own[:, ends[-1] :] = extra[j]
+        atoms.append(own)
+        precisions.append(seen * site_precisions[j])
+    means = [_prior_mean(graph, side.name, prior) for side in sides]
+    return atoms, precisions, np.repeat([*means, 0.0], [*columns, more])
 
 
 def _seen(
-    sites: Sites, site: int, side: Side, group: str, widths: Mapping[str, int], rows: Array
+    sites: Sites, site: int, side: Side, group: str, widths: Mapping[str, int], columns: int
 ) -> Array:
     """How much each column of a side's rows counts for a site."""
     network = sites.networks[site]
     weights = sites.weights_of(side.name, site)
     if weights.size == 1:
-        return np.full(rows.shape[1], weights.item())
+        return np.full(columns, weights.item())
     graph = network.graph
     sizes = {s: widths.get(s, size) for s, size in network.sizes.items()} | {
         group: network.sizes[group]
@@ -199,35 +241,33 @@ def _sums(
     shape = graph.shape(name, sizes)
     varies = [any(space in (*counted, OUTPUT) for space in axis.spaces) for axis in axes]
     depends = [length if varied else 1 for length, varied in zip(shape, varies, strict=True)]
-    matched = [d for d, axis in enumerate(axes) if any(s in assignments for s in axis.spaces)]
-    alone = matched[0] if len(matched) == 1 else None
-    total, weight = np.zeros(shape), np.zeros(depends)
-    if alone is not None:
-        rows = np.zeros([shape[alone], *shape[:alone], *shape[alone + 1 :]])
-        total = np.moveaxis(rows, 0, alone)
+    dtype = sites.dtype
+    total, weight = np.zeros(shape, dtype), np.zeros(depends, dtype)
     for j, network in enumerate(sites.networks):
         mine = {group: own[j] for group, own in assignments.items()}
-        precision = sites.weights_of(name, j) * precisions[j]
+        precision = (sites.weights_of(name, j) * precisions[j]).astype(dtype, copy=False)
         seen = precision * network.tensors[name]
-        if alone is None:
-            total[graph.index(name, mine, sizes)] += seen
-        else:  # by rows, which is much faster than by columns
-            rows[axes[alone].positions(mine, sizes, graph.inner)] += np.moveaxis(seen, alone, 0)
-        own_units = {group: units for group, units in mine.items() if group in counted}
-        index = np.ix_(
-            *(
-                axis.positions(own_units, sizes, graph.inner) if varied else np.arange(1)
-                for axis, varied in zip(axes, varies, strict=True)
-            )
-        )
-        weight[index] += precision
+        present = precision
+        for dimension, (axis, length, varied) in enumerate(zip(axes, shape, varies, strict=True)):
+            if any(space in mine for space in axis.spaces):
+                places = axis.positions(mine, sizes, graph.inner)
+                seen = placed(seen, dimension, places, length)
+            if varied:
+                own_units = {group: units for group, units in mine.items() if group in counted}
+                here = np.zeros(length, dtype)
+                here[axis.positions(own_units, sizes, graph.inner)] = 1
+                present = present * here.reshape(
+                    [-1 if d == dimension else 1 for d in range(len(axes))]
+                )
+        total += seen
+        weight += present
     return total, weight
 
 
 def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:
     """A global network with these tensors, in the sites' floating-point type."""
     dtype = np.result_type(*(network.dtype for network in sites.networks))
-    own = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
+    own = {name: tensor.astype(dtype, copy=False) for name, tensor in tensors.items()}
     return replace(sites.networks[0], tensors=own, name="global", metadata={})
 
 

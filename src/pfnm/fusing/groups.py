@@ -39,12 +39,19 @@ def next_group(graph: UnitGraph, left: Iterable[str], matched: Iterable[str]) ->
 
 
 def atoms_of(
-    sites: Sites, group: str, matched: Assignments, prior: Prior
+    sites: Sites,
+    group: str,
+    matched: Assignments,
+    prior: Prior,
+    extra: Sequence[Array] | None = None,
 ) -> tuple[list[Array], list[Array], Array]:
-    """What the units of a group are matched on: atoms, precisions and prior mean; see `match`."""
+    """What the units of a group are matched on: atoms, precisions and prior mean; see `match`.
+
+    extra: what the units do, where that is known.
+    """
     graph = sites.networks[0].graph
     if not graph.inner_of(group):
-        return group_atoms(sites, group, matched, prior)
+        return group_atoms(sites, group, matched, prior, extra)
     columns: list[list[Array]] = [[] for _ in sites.networks]
     for side in sides_of(graph, group, set(matched) - {group}):
         for own, rows in zip(columns, _rows(sites, side, group, matched), strict=True):

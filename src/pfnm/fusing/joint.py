@@ -19,7 +19,7 @@ from pfnm.fusing.activity import Activity, activities, responses
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
-from pfnm.fusing.order import as_listed, in_order, start_in_order, unit_order
+from pfnm.fusing.order import as_listed, in_order, listed_order, start_in_order, unit_order
 from pfnm.fusing.probes import (
     CHECK_PROBES,
     Probing,
@@ -68,16 +68,17 @@ def fuse_joint(
     """
     networks = [centred(*pair) for pair in zip(sites.networks, sites.known, strict=True)]
     sites = replace(sites, networks=networks)
-    orders = [unit_order(network) for network in networks]
-    ordered = in_order(sites, orders)
+    modules = networks[0].program.examples is not None
+    orders = [(listed_order if modules else unit_order)(network) for network in networks]
+    ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
-    to_fit = probe(ordered, FIT_PROBES, fit_rng)
+    to_fit = probe(ordered, 0 if modules else FIT_PROBES, fit_rng)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
     active, leaving = activities(ordered, to_match), responses(ordered, to_fit.inputs)
     graph = sites.networks[0].graph
     best: Solution | None = None
-    if networks[0].program.examples is None:  # of modules, the paper's way gives no mean of outputs
+    if not modules:  # of which the paper's way gives no mean of outputs
         best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
     best_share, tried = -inf, []
     if best is not None:
@@ -156,16 +157,7 @@ def joint_states(
             group = next_group(graph, left, known)
             left.remove(group)
             own = prior.for_group(group)
-            atoms, precisions, prior_mean = atoms_of(sites, group, known, own)
-            if group in extras:
-                extra = extras[group]
-                site_precisions = sites.weights / own.site_variances(len(sites.networks))
-                atoms = [np.concatenate(pair, axis=1) for pair in zip(atoms, extra, strict=True)]
-                precisions = [
-                    np.concatenate([seen, np.full(extra[0].shape[1], precision)])
-                    for seen, precision in zip(precisions, site_precisions, strict=True)
-                ]
-                prior_mean = np.concatenate([prior_mean, np.zeros(extra[0].shape[1])])
+            atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
             matchings[group] = match(
                 atoms,
                 own,
@@ -176,6 +168,7 @@ def joint_states(
                 width_limit=None if limits is None else limits[group],
                 rng=rng,
                 on_step=on_step,
+                used_up=True,
             )
             known[group] = matchings[group].assignments
             known |= inner_assignments(sites, group, known)

@@ -27,7 +27,7 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
 
     Not for what leads into outputs, whose scale carries the sites' confidence.
     """
-    tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
+    tensors = {name: np.asarray(t, dtype=sites.dtype) for name, t in network.tensors.items()}
     for at in network.program.maps:
         group = network.graph.axes[at.weight][at.writes].space
         if group is None or group not in assignments or group in network.graph.inner:
@@ -40,7 +40,7 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
         norm = _norms(tensors[at.weight], at)
         scale = total / members / np.where(norm > 0, norm, 1)
         shape = [-1 if d == at.writes else 1 for d in range(tensors[at.weight].ndim)]
-        tensors[at.weight] = tensors[at.weight] * scale.reshape(shape)
+        tensors[at.weight] = tensors[at.weight] * scale.astype(sites.dtype).reshape(shape)
     return tensors
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +43,12 @@ class Sites:
     """sha256 of each site's file, where it came from one."""
     scaling: Scaling | None = None
     """The pooled scaling in whose units the networks take their inputs, if there is one."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """In which precision they are matched and averaged: that of modules, which may be large."""
+        modules = self.networks[0].program.examples is not None
+        return np.result_type(*(n.dtype for n in self.networks)) if modules else np.dtype(float)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from pfnm.errors import PFNMError
 from pfnm.matching.prior import Prior
@@ -13,11 +13,11 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 
-def checked_atoms(atoms: Sequence[ArrayLike]) -> list[Array]:
+def checked_atoms(atoms: Sequence[ArrayLike], dtype: DTypeLike = float) -> list[Array]:
     """Each site's atoms as (units, D)."""
     if len(atoms) == 0:
         raise PFNMError("no sites: give at least one array (units, dimensions)")
-    vectors = [np.asarray(v, dtype=float) for v in atoms]
+    vectors = [np.asarray(v, dtype=dtype) for v in atoms]
     for j, v in enumerate(vectors):
         if v.ndim != 2 or 0 in v.shape:
             raise PFNMError(f"site {j}: atoms have shape {v.shape}, expected (units, dimensions)")

@@ -73,6 +73,7 @@ def match(
     width_limit: int | None = None,
     rng: np.random.Generator | None = None,
     on_step: Callable[[], None] | None = None,
+    used_up: bool = False,
 ) -> Matching:
     """Match the atoms of all sites: which of them are one thing, and how many things there are.
 
@@ -81,11 +82,12 @@ def match(
     (default: 1 / prior.site_variance). prior_mean: a number or (D,) (default: prior.prior_mean).
     start: assignments to start from instead of a first pass. sweeps: exactly so many (default:
     until nothing changes, or nothing for the better). width_limit: at most so many global units.
-    on_step is called after every site's step.
+    on_step is called after every site's step. used_up: work in the memory and the precision of the
+    atoms, which hold something else afterwards; the mean cannot be asked for then.
     """
     prior = Prior() if prior is None else prior
     rng = np.random.default_rng(0) if rng is None else rng
-    vectors = checked_atoms(atoms)
+    vectors = checked_atoms(atoms, np.asarray(atoms[0]).dtype if used_up else float)
     if width_limit is not None and width_limit < max(len(v) for v in vectors):
         raise PFNMError(
             f"a width limit of {width_limit} is below the widest site's "
@@ -103,7 +105,7 @@ def match(
     if sweeps is not None and sweeps < 0:
         raise PFNMError(f"sweeps is {sweeps}, expected a whole number from 0")
     columns = _uniform_columns(seen)
-    sites = [_parts(v, p, columns) for v, p in zip(vectors, seen, strict=True)]
+    sites = [_parts(v, p, columns, in_place=used_up) for v, p in zip(vectors, seen, strict=True)]
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
     matcher = _Matcher(sites, priors, prior, width_limit, on_step)
     if start is None:
@@ -126,7 +128,9 @@ def match(
         objective,
         tuple(trace),
         settled,
-        partial(_mean, vectors, seen, assignments, mean, 1 / prior.prior_variance),
+        partial(
+            _mean, () if used_up else vectors, seen, assignments, mean, 1 / prior.prior_variance
+        ),
     )
 
 
@@ -303,8 +307,16 @@ def _uniform_columns(seen: Array) -> list[tuple[IntArray | slice, bool]]:
 
 
 def _parts(
-    vectors: Array, seen: Array, columns: Sequence[tuple[IntArray | slice, bool]]
+    vectors: Array,
+    seen: Array,
+    columns: Sequence[tuple[IntArray | slice, bool]],
+    *,
+    in_place: bool,
 ) -> list[Part]:
+    if in_place and len(columns) == 1 and columns[0][1]:
+        vectors *= seen[0]
+        return [Part(vectors, seen[:1])]
+    seen = seen.astype(vectors.dtype, copy=False)
     return [
         Part(vectors[:, c] * seen[c], seen[c][:1] if uniform else seen[c]) for c, uniform in columns
     ]

@@ -33,7 +33,7 @@ class Part:
     def squares(self) -> Array:
         """|v p|^2 of every unit: (units,)."""
         result: Array = np.einsum("ld,ld->l", self.weighted, self.weighted)
-        return result
+        return result.astype(float, copy=False)
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,11 @@ class PartSums:
     `squares` holds |S_i|^2, brought up to date with the rows that change.
     """
 
-    def __init__(self, prior: PriorPart, precision_columns: int) -> None:
+    def __init__(self, prior: PriorPart, site: Part) -> None:
+        precision_columns = site.precision.size
         self.prior = prior
         self.start = prior.mean * prior.precision
-        self.sums = np.empty((0, prior.mean.size))
+        self.sums = np.empty((0, prior.mean.size), dtype=site.weighted.dtype)
         self.precisions = np.empty((0, precision_columns))
         self.squares = np.empty(0)
 
@@ -65,7 +66,8 @@ class PartSums:
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` slots; the new ones hold the prior."""
         new = np.arange(len(self.sums), capacity)
-        self.sums = np.concatenate([self.sums, np.empty((new.size, self.sums.shape[1]))])
+        more = np.empty((new.size, self.sums.shape[1]), dtype=self.sums.dtype)
+        self.sums = np.concatenate([self.sums, more]) if len(self.sums) else more
         self.precisions = np.concatenate(
             [self.precisions, np.empty((new.size, self.precisions.shape[1]))]
         )
@@ -101,9 +103,7 @@ class Posterior:
     """The sums of all parts, with the popularity and the age of every global unit."""
 
     def __init__(self, priors: Sequence[PriorPart], site: Sequence[Part]) -> None:
-        self.parts = [
-            PartSums(prior, part.precision.size) for prior, part in zip(priors, site, strict=True)
-        ]
+        self.parts = [PartSums(prior, part) for prior, part in zip(priors, site, strict=True)]
         self.popularity: IntArray = np.zeros(0, dtype=np.intp)
         self.born: IntArray = np.zeros(0, dtype=np.intp)
         self.used = 0  # slots from here on have never been used

@@ -73,6 +73,9 @@ def found_scores(site: Sequence[Part], priors: Sequence[PriorPart]) -> Array:
     scores = np.zeros(len(site[0].weighted))
     for part, prior in zip(site, priors, strict=True):
         start = prior.mean * prior.precision
+        if part.precision.size == 1 and not start.any():  # nothing to add: no copy of it all
+            scores += part.squares / (part.precision + prior.precision)
+            continue
         together = part.weighted + start
         scores += (together**2 / (part.precision + prior.precision)).sum(axis=1)
         scores -= start @ start / prior.precision

@@ -38,6 +38,8 @@ def outputs_of(network: Network, inputs: ArrayLike) -> Tensor:
         rows = np.asarray(inputs, dtype=float)
     except (TypeError, ValueError):
         raise PFNMError("the inputs are no table of numbers, one row an example") from None
+    if rows.ndim > 2 and network.program.examples is not None:  # as a module takes them
+        rows = rows.reshape(len(rows), -1)
     with np.errstate(all="ignore"):
         values: Tensor = network.run(rows)
     if not np.isfinite(values).all():

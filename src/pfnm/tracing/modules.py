@@ -20,21 +20,24 @@ from pfnm.fusing.sites import comparable
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.program import Map, Visitor
+from pfnm.threads import one_of_torch
 from pfnm.tracing.axes import leaves
 from pfnm.tracing.examples import Examples, examples_of
 from pfnm.tracing.folding import Folding, Norm, Statistics
 from pfnm.tracing.proof import distance
 from pfnm.tracing.resize import resized, runs_like
 from pfnm.tracing.rules.call import Map as TracedMap
+from pfnm.tracing.rules.call import Rule
 from pfnm.tracing.trace import Trace, module_outputs, trace
 
 BLOCK_NUMBERS = 200_000  # of inputs at a time, so that what is between layers stays small
 POSITIONS = 4  # of a picture or signal at which it is seen what units do
-WORK = 3e10  # multiplications that made-up inputs of one purpose may cost a network
+WORK = 4e9  # multiplications that made-up inputs of one purpose may cost a network
 LEAST_PROBES = 32
 SAME = 1e-4  # relative: outputs of a module and of the trace of another, in single precision
 STATISTICS_ROWS = 128  # on which batch normalisation's statistics are computed
 STATISTICS_SEED = 0
+WIDENED = 4  # to see whether a module can be: by one unit in so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +112,7 @@ class ModuleProgram:
         """How many made-up inputs the network's size allows, of so many that are wanted."""
         return min(count, max(LEAST_PROBES, int(WORK / self.work)))
 
+    @one_of_torch()
     def run(
         self,
         tensors: Mapping[str, Any],
@@ -126,6 +130,7 @@ class ModuleProgram:
         """Nothing: a first map's values would be too many to keep."""
         return None
 
+    @one_of_torch()
     def statistics(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> dict[str, Statistics]:
         """What enters every batch normalisation on these inputs, by the name of its mean."""
         sums: dict[str, list[Any]] = {}
@@ -214,6 +219,7 @@ def _work(found: Trace) -> float:
     return max(total / rows, 1.0)
 
 
+@one_of_torch()
 def from_modules(
     modules: Sequence[nn.Module],
     example_inputs: Any,
@@ -221,10 +227,11 @@ def from_modules(
     output: int | str | None = None,
     labels: Sequence[Sequence[Label] | None] | None = None,
     names: Sequence[str] | None = None,
+    rules: Mapping[str, Rule] | None = None,
 ) -> list[Network]:
     """Modules of one architecture as networks: traced once, each proved to be what was traced."""
     args, kwargs = given_inputs(example_inputs)
-    found = trace(modules[0], *args, output=output, **kwargs)
+    found = trace(modules[0], *args, output=output, rules=rules, **kwargs)
     _refuse_pinned(found)
     program = ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs))
     graph = program.folding.graph(_with_outputs(found))
@@ -262,18 +269,20 @@ def held_by_code(module: nn.Module, network: Network) -> dict[str, str]:
 
 
 def _refusal(module: nn.Module, network: Network, groups: Sequence[str]) -> str | None:
-    """What is wrong with the module where these groups are twice as wide, if anything is."""
+    """What is wrong with the module where these groups are somewhat wider, if anything is."""
     graph, sizes = network.graph, network.sizes
     assignments: dict[str, list[IntArray]] = {}
     for group in graph.groups:
         own = np.arange(sizes[group])
         if group in graph.inner:
             own = np.tile(own, (sizes[graph.inner[group]], 1))
-        assignments[group] = [own, own + sizes[group] if group in groups else own]
+        more = max(1, sizes[group] // WIDENED) if group in groups else 0
+        assignments[group] = [own, np.where(own < sizes[group] - more, own, own + more)]
     pair = [network, replace(network, name="beside")]
     return refusal(module, observed_mean(comparable(pair), assignments))
 
 
+@one_of_torch()
 def refusal(module: nn.Module, network: Network) -> str | None:
     """What is wrong with the module when it is given a network's tensors, if anything is."""
     program = program_of(network)
@@ -307,19 +316,24 @@ def _refuse_pinned(found: Trace) -> None:
     for own in found.pinned:
         if own.in_the_way:
             raise PFNMError(
-                f"{found.name}: {own}; give a rule for the operation (pfnm.trace(..., rules=...)), "
-                "or state the groups by hand"
+                f"{found.name}: {own}; give a rule for the operation (axis_rules=...), or a "
+                "pfnm.Network with the groups stated by hand"
             )
 
 
 def _check_same(module: nn.Module, name: str, found: Trace, tensors: Mapping[str, Tensor]) -> None:
     """An error unless a module answers as the trace of the first one does with its tensors."""
     expected = module_outputs(module, found.example)[found.program.output]
-    answered = found.program.run(tensors, found.example.inputs, found.example.kwargs)
-    if answered.shape != expected.shape or distance(answered, expected) > SAME:
+    try:
+        answered = found.program.run(tensors, found.example.inputs, found.example.kwargs)
+        same = answered.shape == expected.shape and distance(answered, expected) <= SAME
+    except RuntimeError:  # whatever PyTorch says of sizes that do not fit
+        same = False
+    if not same:
         raise PFNMError(
             f"{name} ({type(module).__name__}) computes something else from its tensors than the "
-            "first module would; fuse modules that differ only in weights and widths"
+            "first module would; fuse modules that differ only in weights and widths (in how many "
+            "heads and groups they have, not in how large these are)"
         )
 
 

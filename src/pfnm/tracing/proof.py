@@ -31,7 +31,7 @@ TOLERANCE = 1e-8  # of outputs in double precision, relative to the largest
 SINGLE = 1e-4  # of outputs in single precision, where there is no double
 DISTURBED = 1e-6  # units renamed in one tensor and not in the others must change more than this
 SPREAD = 0.3  # of the factors and summands tensors are moved by
-DOUBLED = 4  # one unit in so many is doubled: all of them would not show what a mean does
+DOUBLED = 8  # one unit in so many is doubled: all of them would not show what a mean does
 CANNOT_WIDEN = "widening it changes what the network computes"
 UNKNOWN_SIZE = "its size does not follow from the shapes of the tensors"
 
@@ -191,18 +191,18 @@ class _Proof:
 
 def halved(
     program: Program,
-    tensors: Tensors,
+    tensors: dict[str, NDArray[Any]],
     scales: Mapping[str, NDArray[np.float64]],
     reads: Reads,
 ) -> dict[str, NDArray[Any]]:
-    """Tensors with the axes that are summed over scaled, unit by unit."""
+    """Tensors with the axes that are summed over scaled, unit by unit; those given are used up."""
     size = program.size_of(program.sizes(tensors))
     result = {}
-    for name, tensor in tensors.items():
+    for name in list(tensors):
         layout = program.layouts[name]
-        own = tensor
+        own = tensors.pop(name)
         if any(reads[name]):
-            own = layout.original(tensor, size)
+            own = layout.original(own, size)
             for axis, (dim, read) in enumerate(zip(layout.dims, reads[name], strict=True)):
                 if read:
                     factor = np.ones(own.shape[axis])

@@ -80,7 +80,7 @@ class Trace:
         """Canonical tensors as a state of the module: all names, and the module's own shapes."""
         result = dict(self.others)
         for name, own in self.program.original(tensors).items():
-            tensor = torch.as_tensor(own).to(self.dtypes[name])
+            tensor = torch.as_tensor(own).to(self.dtypes[name]).contiguous()
             for alias in self.names[name]:
                 result[alias] = tensor
         return result
@@ -231,7 +231,10 @@ def _paths(exported: Exported) -> list[tuple[Any, Any]]:
 
 
 def _key(path: Sequence[Any]) -> str:
-    return ".".join(str(getattr(own, "key", getattr(own, "idx", own))) for own in path) or "0"
+    """The keys, numbers and field names on the way to an output, with dots between them."""
+    fields = ("key", "idx", "name")
+    keys = [next(getattr(own, field) for field in fields if hasattr(own, field)) for own in path]
+    return ".".join(map(str, keys)) or "0"
 
 
 def _same_as_module(
