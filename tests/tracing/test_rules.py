@@ -281,3 +281,82 @@ def test_units_added_to_inputs_stay() -> None:
 def test_unused_tensors_stay() -> None:
     traced = found(lambda m, x: m.a(x), (3, 4), a=nn.Linear(4, 4), b=nn.Linear(4, 2))
     assert {own.kind for own in traced.pinned if own.tensor == "b.weight"} == {"unused"}
+
+
+def test_rows_that_the_example_leaves_out_stay() -> None:
+    traced = found(
+        lambda m, x: m.b((m.a(x) + m.places[: x.shape[1]]).relu()),
+        (2, 5, 4),
+        a=nn.Linear(4, 6),
+        b=nn.Linear(6, 2),
+        places=normal(9, 6),
+    )
+    assert widths(traced) == {"a": 6}
+    assert traced.graph.axes["places"] == (Axis.fixed(9), Axis.of("a"))
+
+
+def test_cells_step_by_step() -> None:
+    def run(m: Block, x: Tensor) -> Tensor:
+        state = torch.zeros(2, 5), torch.zeros(2, 5)
+        other = x.new_zeros(2, 3)
+        for place in range(x.shape[1]):
+            state = m.get_submodule("a")(x[:, place], state)
+            other = m.get_submodule("b")(state[0], other)
+        last: Tensor = m.get_submodule("c")(other)
+        return last
+
+    traced = found(run, (2, 4, 3), a=nn.LSTMCell(3, 5), b=nn.GRUCell(5, 3), c=nn.Linear(3, 2))
+    assert widths(traced) == {"a": 5, "b": 3}
+
+
+def test_a_learned_start_ties_the_layers_of_an_lstm() -> None:
+    traced = found(
+        lambda m, x: m.b(m.a(x, (m.h.expand(-1, 2, -1).contiguous(), m.c.repeat(1, 2, 1)))[0]),
+        (4, 2, 3),
+        a=nn.LSTM(3, 5, num_layers=2),
+        b=nn.Linear(5, 2),
+        h=normal(2, 1, 5),
+        c=normal(2, 1, 5),
+    )
+    assert list(widths(traced).values()) == [5]
+
+
+def test_a_transformer_with_a_causal_mask() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 12)
+    traced = found(
+        lambda m, x: m.a(x, nn.Transformer.generate_square_subsequent_mask(5)),
+        (5, 2, 8),
+        a=nn.TransformerEncoder(layer, 1, enable_nested_tensor=False),
+    )
+    assert sorted(widths(traced).values()) == [2, 4, 4, 12]
+
+
+def test_a_group_of_a_norm_across_two_pieces_stays_where_it_is() -> None:
+    traced = found(
+        lambda m, x: m.c(m.n(torch.cat([m.a(x), m.b(x)], 1))).mean((2, 3)),
+        (2, 3, 4, 4),
+        a=nn.Conv2d(3, 16, 1),
+        b=nn.Conv2d(3, 8, 1),
+        n=nn.GroupNorm(4, 24),
+        c=nn.Conv2d(24, 2, 1),
+    )
+    assert sorted(widths(traced).values()) == [2, 4, 6, 6, 6]
+    assert set(traced.graph.rigid) == set(traced.graph.groups)
+
+
+def test_pairs_turned_by_their_place_stay_and_heads_move() -> None:
+    def turned(x: Tensor) -> Tensor:
+        angle = torch.arange(x.shape[2])[:, None] / torch.arange(1, 3)
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], 2, 2))
+        return torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+
+    def run(m: Block, x: Tensor) -> Tensor:
+        q, k, v = (m.get_submodule(n)(x).view(2, 5, 3, 4).transpose(1, 2) for n in "qkv")
+        own = functional.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
+        last: Tensor = m.get_submodule("o")(own.transpose(1, 2).reshape(2, 5, 12))
+        return last
+
+    parts = {name: nn.Linear(6, 12) for name in "qkv"}
+    traced = found(run, (2, 5, 6), **parts, o=nn.Linear(12, 2))
+    assert sorted(widths(traced).values()) == [3, 4]
+    assert traced.graph.axes["q.weight"][0].parts[0].factors == ("q", 4)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.nn.modules import transformer
 from torch.utils import _pytree as pytree
 
 from pfnm.errors import PFNMError
@@ -73,9 +74,20 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
+@contextmanager
+def _masks_as_given() -> Iterator[None]:
+    """PyTorch's transformers look at a mask's values to see whether it is causal: a mere hint."""
+    looking = transformer._detect_is_causal_mask
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = looking
+
+
 def export(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Exported:
     """The operations that a module runs on these inputs."""
-    with evaluating(module), _quiet():
+    with evaluating(module), _quiet(), _masks_as_given():
         try:
             program = torch.export.export(module, args, dict(kwargs), strict=False)
         except Exception as error:

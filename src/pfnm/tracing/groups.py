@@ -242,7 +242,8 @@ def _alike(found: Walk, names: Mapping[int, str]) -> tuple[tuple[str, ...], ...]
             sets = [other for other in sets if not other & own]
             sets.append(own.union(*touching))
     order = list(names.values())
-    return tuple(tuple(sorted(own, key=order.index)) for own in sets if len(own) > 1)
+    found_sets = [sorted(own, key=order.index) for own in sets if len(own) > 1]
+    return tuple(tuple(own) for own in sorted(found_sets, key=lambda own: order.index(own[0])))
 
 
 def _families(found: Walk) -> list[tuple[Dim, ...]]:

@@ -85,27 +85,6 @@ class Trace:
                 result[alias] = tensor
         return result
 
-    def check(self, module: nn.Module) -> None:
-        """An error unless the program runs a module of other widths as the module runs itself."""
-        expected = module_outputs(module, self.example)[self.program.output]
-        try:
-            tensors = {
-                name: torch.as_tensor(own).to(self.dtypes[name])
-                for name, own in self.tensors(module).items()
-            }
-            found = _outputs(self.program, tensors, self.example)[self.program.output]
-            same = distance(found, expected) <= _rounding(expected)
-        except RuntimeError:  # of PyTorch, about sizes
-            same = False
-        if not same:
-            inner = ", ".join(map(repr, self.graph.inner)) or "none"
-            raise PFNMError(
-                f"{type(module).__name__} is not the traced {self.name} at other widths, for it "
-                "answers otherwise on the example inputs; groups within others "
-                f"({inner}) must have the same sizes everywhere, and so must all that the module's "
-                "code holds in numbers"
-            )
-
     def __str__(self) -> str:
         sizes = self.graph.sizes(
             {name: tuple(d.size for d in lay.axes) for name, lay in self.program.layouts.items()}

@@ -173,7 +173,7 @@ def _value(call: Call, dims: Dims, written: bool) -> Value:
     order: tuple[int, ...] = ()
     first = tensors[0] if tensors else None
     if first is not None and first.tensor is not None and len(tensors) == 1:
-        if rule_for_is_permute(call):
+        if _only_permutes(call):
             places = axis_order(call, len(first.dims))
             tensor, order = first.tensor, tuple(first.order[place] for place in places)
         elif name in ("contiguous", "clone", "detach", "alias", "to"):
@@ -181,7 +181,7 @@ def _value(call: Call, dims: Dims, written: bool) -> Value:
     return Value(dims, weight, uniform and not written, tensor, order)
 
 
-def rule_for_is_permute(call: Call) -> bool:
+def _only_permutes(call: Call) -> bool:
     """Whether the operation only changes the order of dimensions."""
     return rule_for(call.name, {}) is permute
 
