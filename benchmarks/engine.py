@@ -22,11 +22,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import scipy.optimize
 from plain import plain_match
 from rich.console import Console
 from rich.table import Table
 
-from pfnm.matching import assign, matching
+from pfnm.matching import matching
 from pfnm.matching.matching import match
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Array
@@ -74,7 +75,7 @@ def floor_of(atoms: Sequence[Array], precisions: Sequence[Array]) -> Callable[[]
     shapes: list[tuple[int, int]] = []
     problems: list[Array] = []
     inner_assign: Callable[..., Any] = vars(matching)["assign"]
-    inner_solver: Callable[..., Any] = vars(assign)["linear_sum_assignment"]
+    inner_solver: Callable[..., Any] = scipy.optimize.linear_sum_assignment
 
     def recording_assign(join: Array, found: Array, number: Array) -> Any:
         shapes.append(join.shape)
@@ -86,7 +87,7 @@ def floor_of(atoms: Sequence[Array], precisions: Sequence[Array]) -> Callable[[]
 
     with (
         patch.object(matching, "assign", recording_assign),
-        patch.object(assign, "linear_sum_assignment", recording_solver),
+        patch.object(scipy.optimize, "linear_sum_assignment", recording_solver),
     ):
         engine(atoms, precisions)
     inputs = atoms[0].shape[1] - CLASSES

@@ -6,8 +6,8 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, softmax
 
 from pfnm import measures
 from pfnm.errors import PFNMError, PFNMWarning
@@ -120,9 +120,13 @@ def _answers(network: Network, inputs: Array) -> tuple[IntArray, Array]:
     """
     values = outputs_of(network, inputs).astype(float)
     if is_binary(network):
-        return (values[:, 0] > 0).astype(np.intp), expit(np.column_stack([-values, values]))
+        return (values[:, 0] > 0).astype(np.intp), scipy.special.expit(
+            np.column_stack([-values, values])
+        )
     said = values.argmax(axis=1)
-    shares: Array = softmax(log_expit(values) if network.output == "sigmoid" else values, axis=1)
+    shares: Array = scipy.special.softmax(
+        scipy.special.log_expit(values) if network.output == "sigmoid" else values, axis=1
+    )
     return said, shares
 
 

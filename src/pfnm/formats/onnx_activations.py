@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit
+import scipy
 
 from pfnm.networks.activations import ACTIVATIONS
 from pfnm.networks.network import Array, Tensor
@@ -25,12 +25,12 @@ GELU_CUBIC = 0.044715  # of the usual approximation
 ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     "Relu": lambda _, x: np.maximum(x, 0),
     "Tanh": lambda _, x: np.tanh(x),
-    "Sigmoid": lambda _, x: expit(x),
+    "Sigmoid": lambda _, x: scipy.special.expit(x),
     "LeakyRelu": lambda a, x: np.where(x > 0, x, a.get("alpha", 0.01) * x),
     "Elu": lambda a, x: np.where(x > 0, x, a.get("alpha", 1.0) * np.expm1(np.minimum(x, 0))),
     "Gelu": lambda a, x: gelu(x, a.get("approximate", b"none")),
-    "Swish": lambda a, x: x * expit(a.get("alpha", 1.0) * x),
-    "Erf": lambda _, x: erf(x),
+    "Swish": lambda a, x: x * scipy.special.expit(a.get("alpha", 1.0) * x),
+    "Erf": lambda _, x: scipy.special.erf(x),
     "Exp": lambda _, x: np.exp(x),
     "Neg": lambda _, x: -x,
     "Pow": lambda _, x, y: np.power(x, y),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from pfnm.errors import PFNMError
 from pfnm.networks.network import Scaling
@@ -115,7 +115,7 @@ def told_by(scaler: Any) -> Scaling | None:
             steady = scaler.scale_ != np.sqrt(scaler.var_)
             return about(scaler.mean_, np.where(steady, 0.0, scaler.scale_))
         case "RobustScaler" if scaler.scale_ is not None and scaler.center_ is not None:
-            low, high = (ndtri(quantile / 100) for quantile in scaler.quantile_range)
+            low, high = (scipy.special.ndtri(quantile / 100) for quantile in scaler.quantile_range)
             deviations = high - low if np.isfinite(high - low) else RANGE_IN_DEVIATIONS
             return about(
                 scaler.center_, scaler.scale_ / (1 if scaler.unit_variance else deviations)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.special import softmax
+import scipy
 
 from pfnm.fusing.probes import Probing, is_classifier
 from pfnm.fusing.sites import Sites
@@ -72,7 +71,7 @@ def probabilities(sites: Sites, probing: Probing, sharpening: float = 1.0) -> Ar
     count = max(2, MOST_NUMBERS // sites.known.size)
     outputs = [own[:, :count].astype(float) for own in probing.outputs]
     logits = np.where(sites.known[:, :, None], sharpening * np.array(outputs), -np.inf)
-    result: Array = softmax(logits, axis=1)
+    result: Array = scipy.special.softmax(logits, axis=1)
     return result
 
 
@@ -123,7 +122,7 @@ def order_gains(alike: Array) -> Array:
 
 def _best(alike: Array) -> tuple[IntArray, IntArray]:
     """Outputs, and which of the others' each goes with best, one to one."""
-    rows, columns = linear_sum_assignment(-alike)
+    rows, columns = scipy.optimize.linear_sum_assignment(-alike)
     return rows, columns
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, log_softmax, logsumexp, softmax
+import scipy
 
 from pfnm.fusing.inputs import InputRange, Units
 from pfnm.fusing.sites import Sites
@@ -62,8 +62,10 @@ def probe(sites: Sites, count: int, rng: np.random.Generator, *, to_judge: bool 
         for own, known in zip(outputs, sites.known, strict=True):
             own[~known] = IMPOSSIBLE
         # In logarithms: sites may each be certain of what only the others have seen.
-        logs = np.array([log_softmax(own.astype(float), axis=0) for own in outputs])
-        mean = softmax(logsumexp(logs, axis=0, b=shares[:, :, None]), axis=0)
+        logs = np.array([scipy.special.log_softmax(own.astype(float), axis=0) for own in outputs])
+        mean = scipy.special.softmax(
+            scipy.special.logsumexp(logs, axis=0, b=shares[:, :, None]), axis=0
+        )
         trust = shares @ mean
     else:
         mean = answer
@@ -91,10 +93,12 @@ def said_together(sites: Sites, outputs: Sequence[Tensor]) -> Array:
     total = np.zeros((shares.shape[1], outputs[0].shape[1]))
     for own, known, values in zip(shares, sites.known, outputs, strict=True):
         if is_classifier(first):
-            total[known] += own[known, None] * log_softmax(values[known].astype(float), axis=0)
+            total[known] += own[known, None] * scipy.special.log_softmax(
+                values[known].astype(float), axis=0
+            )
         else:
             total += own[:, None] * _answers(first, values)
-    result: Array = softmax(total, axis=0) if is_classifier(first) else total
+    result: Array = scipy.special.softmax(total, axis=0) if is_classifier(first) else total
     return result
 
 
@@ -106,9 +110,9 @@ def is_classifier(network: Network) -> bool:
 def _answers(network: Network, outputs: Tensor) -> Tensor:
     """Outputs (outputs, probes) as what an ensemble averages: probabilities, or plain values."""
     if is_classifier(network):
-        result: Tensor = softmax(outputs, axis=0)
+        result: Tensor = scipy.special.softmax(outputs, axis=0)
         return result
-    return np.asarray(expit(outputs)) if network.output == "sigmoid" else outputs
+    return np.asarray(scipy.special.expit(outputs)) if network.output == "sigmoid" else outputs
 
 
 def agreement(network: Network, probing: Probing) -> float:

@@ -8,7 +8,7 @@ left open by that goes to the solver.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
@@ -59,7 +59,7 @@ def _solve(gain: Array, number: Array) -> IntArray:
     whole = (rows.size, columns.size) == gain.shape
     matrix[:, : columns.size] = gain if whole else gain[np.ix_(rows, columns)]
     matrix[:, columns.size :] = number
-    row, column = linear_sum_assignment(matrix, maximize=True)
+    row, column = scipy.optimize.linear_sum_assignment(matrix, maximize=True)
     choice = np.full(units, FOUND)
     joined = column < columns.size
     choice[rows[row[joined]]] = columns[column[joined]]

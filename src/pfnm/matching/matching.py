@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
 
 from pfnm.errors import PFNMError, overflow_named
 from pfnm.matching.assign import FOUND, assign
 from pfnm.matching.checks import checked_atoms, checked_precisions, checked_start
+from pfnm.matching.kept import KeptScores
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
-from pfnm.matching.score import found_scores, join_scores, number_terms
+from pfnm.matching.score import found_scores, number_terms
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
@@ -175,6 +176,7 @@ class _Matcher:
         self.found = [found_scores(site, priors) for site in sites]
         self.number = number_terms(max(self.widths), prior, len(sites))
         self.posterior = Posterior(priors, sites[0])
+        self.join = KeptScores(sites, prior, self.posterior)
         self.slots: list[IntArray | None] = [None] * len(sites)
         self.changes = 0  # steps so far that changed an assignment
         self.optimal_at = [-1] * len(sites)  # `changes` when the site was last solved
@@ -225,8 +227,7 @@ class _Matcher:
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
-        join = join_scores(site, posterior, self.prior, len(self.sites))
-        after = assign(join, self.found[j], self.number[: self._most_new(j)])
+        after = assign(self.join.of(j), self.found[j], self.number[: self._most_new(j)])
         founders = after == FOUND
         if before is None:
             moved, new = np.ones_like(founders), founders
@@ -236,6 +237,11 @@ class _Matcher:
             new = founders & ~alone
         after[founders] = posterior.found(int(founders.sum()))
         posterior.absorb(site, after)
+        if before is None:
+            self.join.changed(after)
+        else:
+            elsewhere = after != before
+            self.join.changed(np.concatenate([before[elsewhere], after[elsewhere]]))
         self.slots[j] = after
         self.changes += bool(moved.any())
         self.optimal_at[j] = self.changes
@@ -261,11 +267,18 @@ class _Matcher:
         evidence = 0.0
         for sums in posterior.parts:
             nothing = sums.start @ sums.start / sums.prior.precision
-            evidence += float((sums.evidence(posterior.used)[slots] - nothing).sum()) / 2
+            evidence += float((sums.evidence(slots) - nothing).sum()) / 2
         m = posterior.popularity[slots]
-        buffet = gammaln(m) + gammaln(sites - m + 1) - gammaln(sites + 1) + np.log(self.prior.mass)
+        buffet = (
+            scipy.special.gammaln(m)
+            + scipy.special.gammaln(sites - m + 1)
+            - scipy.special.gammaln(sites + 1)
+            + np.log(self.prior.mass)
+        )
         own = [int((posterior.popularity[s] == 1).sum()) for s in self.slots if s is not None]
-        return evidence + float(buffet.sum()) - float(gammaln(np.array(own) + 1).sum())
+        return (
+            evidence + float(buffet.sum()) - float(scipy.special.gammaln(np.array(own) + 1).sum())
+        )
 
     def numbered(self) -> tuple[IntArray, ...]:
         """Assignments with global units numbered from 0 in the order of their founding."""

@@ -16,6 +16,12 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a unit
+BLOCK = 64  # slots come in whole blocks: a product at the edge of a matrix may round otherwise
+
+
+def in_blocks(count: int) -> int:
+    """The number of slots in the blocks that hold so many."""
+    return -(-count // BLOCK) * BLOCK
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,11 @@ class PartSums:
         self.precisions[slots] += sign * part.precision
         self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
 
-    def evidence(self, used: int) -> Array:
-        """|S_i|^2 / P_i of the first `used` slots."""
+    def evidence(self, slots: IntArray | slice) -> Array:
+        """|S_i|^2 / P_i of these slots."""
         if self.uniform:
-            return self.squares[:used] / self.precisions[:used, 0]
-        result: Array = (self.sums[:used] ** 2 / self.precisions[:used]).sum(axis=1)
+            return self.squares[slots] / self.precisions[slots, 0]
+        result: Array = (self.sums[slots] ** 2 / self.precisions[slots]).sum(axis=1)
         return result
 
 
@@ -116,7 +122,7 @@ class Posterior:
         slots = np.concatenate([free, fresh])
         self.used += fresh.size
         if self.used > self.popularity.size:
-            capacity = max(self.used, GROWTH * self.popularity.size)
+            capacity = in_blocks(max(self.used, GROWTH * self.popularity.size))
             more = capacity - self.popularity.size
             self.popularity = np.pad(self.popularity, (0, more))
             self.born = np.pad(self.born, (0, more))

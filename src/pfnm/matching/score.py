@@ -12,35 +12,36 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 
-def join_scores(site: Sequence[Part], posterior: Posterior, prior: Prior, sites: int) -> Array:
+def join_scores(
+    site: Sequence[Part], posterior: Posterior, prior: Prior, sites: int, slots: IntArray | slice
+) -> Array:
     """The score of unit l joining the global unit in slot i, the site itself taken out: (l, i).
 
     |v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i + 2 log(m_i / (J - m_i)), summed over dimensions;
     the rules may change the last term. Slots nobody uses score minus infinity.
     """
-    used = posterior.used
     first, *others = zip(site, posterior.parts, strict=True)
-    scores = _evidence_gain(*first, used)
+    scores = _evidence_gain(*first, slots)
     for part, sums in others:
-        scores += _evidence_gain(part, sums, used)
-    scores += popularity_term(posterior.popularity[:used], prior, sites)
+        scores += _evidence_gain(part, sums, slots)
+    scores += popularity_term(posterior.popularity[slots], prior, sites)
     return scores
 
 
-def _evidence_gain(part: Part, sums: PartSums, used: int) -> Array:
+def _evidence_gain(part: Part, sums: PartSums, slots: IntArray | slice) -> Array:
     """|v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i over the columns of one part: (l, i).
 
     The square is multiplied out, so that the work over columns is one matrix product where one
     precision holds for all of them, and two where it does not.
     """
-    seen, total = part.precision, sums.sums[:used]
-    inverse = 1 / (seen + sums.precisions[:used])
-    constant = -sums.evidence(used)
+    seen, total = part.precision, sums.sums[slots]
+    inverse = 1 / (seen + sums.precisions[slots])
+    constant = -sums.evidence(slots)
     if sums.uniform:
         gain = part.weighted @ total.T
         gain *= 2
         gain += part.squares[:, None]
-        gain += sums.squares[:used]
+        gain += sums.squares[slots]
         gain *= inverse[:, 0]
         gain += constant
         return gain

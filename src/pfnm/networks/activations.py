@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit
+import scipy
 
 LEAKY_SLOPE = 0.01  # PyTorch's and ONNX's default slope of a leaky ReLU
 
@@ -33,10 +33,10 @@ class Activation:
 ACTIVATIONS: Mapping[str, Activation] = {
     "relu": Activation(lambda x: np.maximum(x, 0), "relu"),
     "tanh": Activation(np.tanh, "tanh"),
-    "sigmoid": Activation(expit, "sigmoid"),
+    "sigmoid": Activation(lambda x: scipy.special.expit(x), "sigmoid"),  # noqa: PLW0108  (loaded late)
     "identity": Activation(lambda x: x, None),
     "leaky_relu": Activation(lambda x: np.where(x > 0, x, LEAKY_SLOPE * x), "leaky_relu"),
     "elu": Activation(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), "elu"),
-    "gelu": Activation(lambda x: x * (1 + erf(x / np.sqrt(2))) / 2, "gelu"),
-    "silu": Activation(lambda x: x * expit(x), "silu"),
+    "gelu": Activation(lambda x: x * (1 + scipy.special.erf(x / np.sqrt(2))) / 2, "gelu"),
+    "silu": Activation(lambda x: x * scipy.special.expit(x), "silu"),
 }

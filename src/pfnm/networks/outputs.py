@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import expit, softmax
+import scipy
 
 from pfnm.errors import PFNMError
 from pfnm.networks.graph import OUTPUT
@@ -15,8 +15,8 @@ from pfnm.networks.network import BoolArray, Network, Tensor
 OUTPUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
     "values": lambda x: x,
-    "softmax": lambda x: softmax(x, axis=1),
-    "sigmoid": expit,
+    "softmax": lambda x: scipy.special.softmax(x, axis=1),
+    "sigmoid": lambda x: scipy.special.expit(x),  # noqa: PLW0108  (loaded late)
 }
 HEADS = ("sigmoid", "softmax", "values")  # the outputs a person may state where a file does not
 

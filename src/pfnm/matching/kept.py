@@ -1,0 +1,81 @@
+"""The scores of joining, kept from one visit of a site to the next.
+
+A score depends on a unit and on the members that other sites gave a global unit. Once a matching
+has nearly settled few of these change between two visits: only their columns are worked out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pfnm.matching.posterior import Part, Posterior, in_blocks
+from pfnm.matching.prior import Prior
+from pfnm.matching.score import join_scores
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
+
+KEPT_BYTES = 2**28  # at most so much is kept of all sites together; the others start afresh
+# Numbers in a site's atoms from which keeping scores is worth it. With fewer, the product of one
+# block may be left to a routine for small matrices, which rounds otherwise than that of all blocks:
+# units that tie would tie no more.
+KEPT_SIZE = 2**14
+MOSTLY = 0.75  # of the columns: with so many to work out, all at once is faster than a selection
+
+
+class KeptScores:
+    """The scores of each site's units joining each global unit, as `join_scores` has them."""
+
+    def __init__(self, sites: Sequence[Sequence[Part]], prior: Prior, posterior: Posterior) -> None:
+        self.sites, self.prior, self.posterior = sites, prior, posterior
+        self.scores: list[Array | None] = [None] * len(sites)
+        self.visits = 0
+        self.visited = [0] * len(sites)  # the visit at which a site's scores were last right
+        self.changed_at: IntArray = np.zeros(0, dtype=np.intp)  # of every slot, likewise
+        self.room = KEPT_BYTES
+
+    def of(self, j: int) -> Array:
+        """Site j's scores, (units, slots in use), now that it is taken out. Not to be modified."""
+        used, kept = self.posterior.used, self.scores[j]
+        self._make_room(used)
+        if kept is None:
+            kept = self._all(j)
+        else:
+            self.room += kept.nbytes
+            old = self.changed_at[: kept.shape[1]] <= self.visited[j]
+            columns = np.concatenate([np.flatnonzero(~old), np.arange(kept.shape[1], used)])
+            if in_blocks(columns.size) > MOSTLY * in_blocks(used):
+                kept = self._all(j)
+            elif columns.size:
+                kept = self._with_new(j, kept, columns)
+        self.visits += 1
+        self.visited[j] = self.visits
+        worth = sum(part.weighted.size for part in self.sites[j]) >= KEPT_SIZE
+        keep = worth and kept.nbytes <= self.room
+        self.scores[j] = kept if keep else None
+        self.room -= kept.nbytes if keep else 0
+        return kept
+
+    def changed(self, slots: IntArray) -> None:
+        """The site visited last has joined or left these slots, which tells the others."""
+        self._make_room(self.posterior.used)
+        self.changed_at[slots] = self.visits
+
+    def _make_room(self, used: int) -> None:
+        if used > self.changed_at.size:
+            self.changed_at = np.pad(self.changed_at, (0, in_blocks(used) - self.changed_at.size))
+
+    def _all(self, j: int) -> Array:
+        blocks = slice(0, in_blocks(self.posterior.used))
+        return np.ascontiguousarray(self._scores(j, blocks)[:, : self.posterior.used])
+
+    def _with_new(self, j: int, kept: Array, columns: IntArray) -> Array:
+        scores = np.empty((len(kept), self.posterior.used), dtype=kept.dtype)
+        scores[:, : kept.shape[1]] = kept
+        slots = np.pad(columns, (0, in_blocks(columns.size) - columns.size), mode="edge")
+        scores[:, columns] = self._scores(j, slots)[:, : columns.size]
+        return scores
+
+    def _scores(self, j: int, slots: IntArray | slice) -> Array:
+        return join_scores(self.sites[j], self.posterior, self.prior, len(self.sites), slots)
