@@ -21,7 +21,7 @@ from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.joint import fuse_joint
 from pfnm.fusing.kinds import told_by_text
 from pfnm.fusing.probes import probe
-from pfnm.fusing.sites import Sites, comparable
+from pfnm.fusing.sites import Sites, comparable, contrasted
 from pfnm.fusing.topdown import fuse_topdown
 from pfnm.fusion import Check, Fusion, checked
 from pfnm.matching.prior import Prior
@@ -247,6 +247,8 @@ def fuse_sites(
             f"the {prior.rules!r} rules make no use of class counts; leave them out, or choose "
             "other rules"
         )
+    if prior.choices.contrast:
+        sites = contrasted(sites)
     if budget == "default":
         budget = DEFAULT_BUDGET if method == "joint" and max_params is None else None
     elif isinstance(budget, str):

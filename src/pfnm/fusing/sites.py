@@ -130,6 +130,22 @@ def with_counts(sites: Sites, class_counts: ArrayLike) -> Sites:
     return replace(sites, class_counts=counts, output_weights=seen / seen.sum(axis=0))
 
 
+def contrasted(sites: Sites) -> Sites:
+    """Sites of two classes, each counting by n_j1 n_j2 / (n_j1 + n_j2) for both of them.
+
+    Two outputs say one thing, their difference, which is known as well as the rarer class is: a
+    site with hundreds of one class and hardly any of the other must not decide. (The published
+    code counts each class by its own share.)
+    """
+    if sites.class_counts is None or sites.class_counts.shape[1] != 2:
+        return sites
+    seen = sites.class_counts * sites.weights[:, None]
+    contrast = seen.prod(axis=1) / np.maximum(seen.sum(axis=1), SMALLEST)
+    if not contrast.any():  # nobody has seen both
+        return sites
+    return replace(sites, output_weights=np.tile(contrast[:, None] / contrast.sum(), 2))
+
+
 def in_scaled_units(sites: Sites) -> Sites:
     """The sites with networks that take inputs in units of the pooled scaling, if there is one.
 

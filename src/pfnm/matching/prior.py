@@ -22,6 +22,8 @@ class Rules:
     name: str
     class_share: bool
     """With class counts, a site's precision on what leads into a class is its share of it."""
+    contrast: bool
+    """Of two classes only the difference counts, and a site by how well it has seen both."""
     popularity_factor: float
     """What multiplies log(m / (J - m)) in the score of joining a unit that m sites use."""
     popularity_cap: int | None
@@ -39,6 +41,7 @@ class Rules:
 PAPER = Rules(
     name="paper",
     class_share=False,
+    contrast=False,
     popularity_factor=2.0,
     popularity_cap=None,
     width_cap=None,
@@ -49,6 +52,7 @@ PAPER = Rules(
 PUBLISHED = Rules(
     name="published",
     class_share=True,
+    contrast=False,
     popularity_factor=1.0,
     popularity_cap=10,
     width_cap=700,
@@ -59,6 +63,7 @@ PUBLISHED = Rules(
 RECOMMENDED = Rules(
     name="recommended",
     class_share=True,
+    contrast=True,
     popularity_factor=2.0,
     popularity_cap=None,
     width_cap=None,
