@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.atoms import Assignments, Side, group_atoms, sides_of, width_of, widths_of
@@ -59,6 +59,8 @@ def atoms_of(
     for inner in graph.inner_of(group):
         for own, product in zip(columns, _products(sites, group, inner, matched), strict=True):
             own.extend(product)
+    if not columns[0]:
+        raise PFNMError(f"unit group {group!r} has no tensor to be matched on")
     atoms = [np.concatenate(own, axis=1) for own in columns]
     precisions = sites.weights / prior.site_variances(len(sites.networks))
     seen = [np.full(atoms[0].shape[1], precision) for precision in precisions]
@@ -171,7 +173,7 @@ def _in_common_order(
                     counts[place] -= 1
                 if counts[place]:
                     likeness = own[unit] @ sums[place].T
-                    order[unit] = linear_sum_assignment(likeness, maximize=True)[1]
+                    order[unit] = scipy.optimize.linear_sum_assignment(likeness, maximize=True)[1]
                 sums[place][order[unit]] += own[unit]
                 counts[place] += 1
     return tuple(orders)

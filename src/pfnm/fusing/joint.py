@@ -86,19 +86,25 @@ def fuse_joint(
         tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
     if start is not None:
         start = start_in_order(start, orders, graph.inner)
-    for emphasis in EMPHASES:
-        states = joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step)
-        for sweep, (matchings, inner) in enumerate(states, start=1):
-            first = None  # all networks of one matching have the same first map
-            assignments = {name: found.assignments for name, found in matchings.items()} | inner
-            for ridge, network in repaired(ordered, assignments, to_fit, leaving):
-                first = network.first_values(to_check.inputs) if first is None else first
-                share = sure_agreement(network, to_check, first)
-                objective = sum(matching.objective for matching in matchings.values())
-                tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
-                if share > best_share:
-                    listed = as_listed(assignments, orders, graph.inner)
-                    best, best_share = Solution.of(network, matchings, listed), share
+    # All matchings before the first network: large modules leave no room for both.
+    states = [
+        (emphasis, sweep, *state)
+        for emphasis in EMPHASES
+        for sweep, state in enumerate(
+            joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step), 1
+        )
+    ]
+    for emphasis, sweep, matchings, inner in states:
+        first = network = None  # all networks of one matching have the same first map
+        assignments = {name: found.assignments for name, found in matchings.items()} | inner
+        for ridge, network in repaired(ordered, assignments, to_fit, leaving):
+            first = network.first_values(to_check.inputs) if first is None else first
+            share = sure_agreement(network, to_check, first)
+            objective = sum(matching.objective for matching in matchings.values())
+            tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
+            if share > best_share:
+                listed = as_listed(assignments, orders, graph.inner)
+                best, best_share = Solution.of(network, matchings, listed), share
     assert best is not None
     return replace(
         best,
@@ -192,8 +198,9 @@ def repaired(
 
     leaving: what leaves the sites' linear maps on the probes.
     """
-    mean = observed_mean(sites, assignments)
-    network = with_tensors(sites, repair_norms(sites, assignments, mean))
+    network = with_tensors(
+        sites, repair_norms(sites, assignments, observed_mean(sites, assignments))
+    )
     yield None, network
     targets = refit_targets(sites, assignments, probing, leaving)
     if not targets:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax
+import scipy
 
 from pfnm.fusing.atoms import Assignments, width_of
 from pfnm.fusing.probes import IMPOSSIBLE, Probing, is_classifier
@@ -25,7 +25,8 @@ TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> dict[str, Array]:
     """Tensors in which each hidden unit's incoming weights have the mean norm of its members.
 
-    Not for what leads into outputs, whose scale carries the sites' confidence.
+    Not for what leads into outputs, whose scale carries the sites' confidence. The network given is
+    used up: large ones are not held twice.
     """
     tensors = {name: np.asarray(t, dtype=sites.dtype) for name, t in network.tensors.items()}
     for at in network.program.maps:
@@ -40,7 +41,7 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
         norm = _norms(tensors[at.weight], at)
         scale = total / members / np.where(norm > 0, norm, 1)
         shape = [-1 if d == at.writes else 1 for d in range(tensors[at.weight].ndim)]
-        tensors[at.weight] = tensors[at.weight] * scale.astype(sites.dtype).reshape(shape)
+        tensors[at.weight] *= scale.astype(sites.dtype).reshape(shape)
     return tensors
 
 
@@ -115,7 +116,7 @@ def wanted_values(
         classes = is_classifier(sites.networks[0])
         if classes:
             outputs = [
-                log_softmax(np.where(known[:, None], values, IMPOSSIBLE), axis=0)
+                scipy.special.log_softmax(np.where(known[:, None], values, IMPOSSIBLE), axis=0)
                 for values, known in zip(outputs, sites.known, strict=True)
             ]
         shares = sites.class_shares.astype(np.float32)[:, :, None]

@@ -30,7 +30,7 @@ from pfnm.tracing.rules.call import Map as TracedMap
 from pfnm.tracing.rules.call import Rule
 from pfnm.tracing.trace import Trace, module_outputs, trace
 
-BLOCK_NUMBERS = 200_000  # of inputs at a time, so that what is between layers stays small
+BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers stays small
 POSITIONS = 4  # of a picture or signal at which it is seen what units do
 WORK = 4e9  # multiplications that made-up inputs of one purpose may cost a network
 LEAST_PROBES = 32

@@ -207,7 +207,7 @@ class _Run:
                 value = self._wide(next(flat, None))
                 self._bind_input(node, value)
             if node in program._written and isinstance(value, Tensor):
-                value = value.clone()
+                value = self._wide(value).clone()
             self.env[node] = value
         for node in program._attributes:
             found: Any = exported.graph
@@ -240,9 +240,7 @@ class _Run:
         own = torch.as_tensor(np.asarray(tensor) if isinstance(tensor, np.ndarray) else tensor)
         found = self.program.layouts[name].original(own, self.size)
         assert isinstance(found, Tensor)
-        wide = self._wide(found)
-        assert isinstance(wide, Tensor)
-        return wide
+        return found
 
     def _wide(self, value: Any) -> Any:
         if self.double and isinstance(value, Tensor) and value.dtype in DOUBLE:
@@ -252,8 +250,9 @@ class _Run:
     def _call(self, step: Step, env: Env | None = None) -> Any:
         env = self.env if env is None else env
         node = step.node
-        args = list(fx.map_arg(node.args, lambda own: env[own]))
-        kwargs = dict(fx.map_arg(node.kwargs, lambda own: env[own]))
+        # The network's own tensors become double here, one operation's at a time.
+        args = list(fx.map_arg(node.args, lambda own: self._wide(env[own])))
+        kwargs = dict(fx.map_arg(node.kwargs, lambda own: self._wide(env[own])))
         target: Any = node.target
         if step.sizes is not None:
             new = step.sizes(self.size)

@@ -70,19 +70,20 @@ class _Proof:
         self.program = program
         self.example = example
         self.random = np.random.default_rng(example.seed)
-        plain = {name: np.asarray(own, dtype=np.float64) for name, own in tensors.items()}
-        self.tensors: Tensors = disturbed(plain, self.random)
+        # In the module's own precision, which any order of units keeps to the bit; they are made
+        # double where they are run, so that one copy in double is held at a time.
+        self.tensors: Tensors = disturbed(tensors, self.random)
         self.tolerance = TOLERANCE
         try:
             self.expected = self._outputs(self.tensors)
         except Exception:  # an operation that has no double precision
             self.tolerance = SINGLE
-            plain = {name: own.astype(np.float32) for name, own in plain.items()}
-            self.tensors = disturbed(plain, self.random)
+            tensors = {name: own.astype(np.float32) for name, own in tensors.items()}
+            self.tensors = disturbed(tensors, self.random)
             self.expected = self._outputs(self.tensors)
         if not all(bool(torch.isfinite(own).all()) for own in self.expected):
-            self.tensors = plain
-            self.expected = self._outputs(plain)
+            self.tensors = tensors
+            self.expected = self._outputs(tensors)
         self.sizes = program.sizes(self.tensors)
 
     def _outputs(self, tensors: Tensors) -> list[Tensor]:
@@ -214,6 +215,7 @@ def halved(
                             each = np.ones(size(leaf)) if scale is None else scale
                             values = values[..., None] * each
                         factor[where] = values
+                    factor = factor.astype(own.dtype)  # powers of two: nothing is rounded
                     own = own * factor.reshape(-1, *[1] * (own.ndim - axis - 1))
             own = layout.canonical(own, size)
         result[name] = own
