@@ -22,6 +22,7 @@ LEVELS = [
     {"fusion"},
     {"api"},
     {"lab"},
+    {"flower"},
     {"demo", "experiments", "frontier"},
     {"report"},
     {"cli"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,6 +53,7 @@ class StateNote(Note):
     groups: list[str]
     assigned: list[str]
     sent: list[str]
+    counted: list[str] = field(default_factory=list)
 
 
 class Checkpoints:
@@ -106,6 +107,7 @@ class Checkpoints:
             tensors |= {f"sent/{site}/{key}": tensor for key, tensor in network.tensors.items()}
         for group, sites in server.assignments.items():
             tensors |= {f"assignment/{group}/{site}": own for site, own in sites.items()}
+        tensors |= {f"counts/{site}": numbers for site, numbers in server.counts.items()}
         tensors |= {f"m/{key}": value for key, value in state.moments.items()}
         note = StateNote(
             run=self.run,
@@ -115,6 +117,7 @@ class Checkpoints:
             groups=list(server.assignments),
             assigned=list(next(iter(server.assignments.values()), {})),
             sent=list(server.sent),
+            counted=list(server.counts),
         )
         self._write(f"method-{name}", note, tensors)
 
@@ -133,7 +136,9 @@ class Checkpoints:
                     raise ValueError(f"units of {group} that are not there")
         sent = {site: self._network(tensors, f"sent/{site}") for site in note.sent}
         moments = {key.removeprefix("m/"): t for key, t in tensors.items() if key.startswith("m/")}
-        return note.round, State(Server(network, assignments, sent, note.objective), moments)
+        counts = {site: tensors[f"counts/{site}"] for site in note.counted}
+        server = Server(network, assignments, sent, note.objective, counts)
+        return note.round, State(server, moments)
 
     def _network(self, tensors: Tensors, name: str) -> Network:
         own = {key: tensors[f"{name}/{key}"] for key in self.like.tensors}

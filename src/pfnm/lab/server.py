@@ -22,19 +22,24 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network
 
 PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
+MOST_TIMES = (
+    1000  # a site's weights the others': no training does that, a damaged file or a lie does
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Server:
     """The global network, which of its units each site has, and what each site sent last.
 
-    assignments: group to site name to units.
+    assignments: group to site name to units. counts: site name to examples of each class, of those
+    sites that tell.
     """
 
     network: Network | None = None
     assignments: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
     sent: Mapping[str, Network] = field(default_factory=dict)
     objective: float | None = None
+    counts: Mapping[str, IntArray] = field(default_factory=dict)
 
     def part(self, name: str) -> Network:
         """What a known site starts the next round from."""
@@ -58,12 +63,14 @@ def combine(
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
     last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one, without data. input_range: of the inputs, as `fuse` has it. With
-    fewer than two sites there is no matching yet.
+    then teach the global one, without data. input_range: of the inputs, as `fuse` has it. counts:
+    what sites tell of their classes this time; used once all sites have told. With fewer than two
+    sites there is no matching yet.
     """
     networks = {**server.sent, **returned}
+    told = {**server.counts, **(counts or {})}
     if len(networks) < 2:
-        return replace(server, sent=networks)
+        return replace(server, sent=networks, counts=told)
     names = sorted(networks, key=_natural)
     options: dict[str, Any] = {"method": method, "rng": rng, "measured": False}
     if method == "joint":
@@ -72,7 +79,7 @@ def combine(
         options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
         if server.network is not None:
             options["start"] = _start(server, networks, names)
-    known = None if counts is None else seen([counts[name] for name in names])
+    known = seen([told[name] for name in names]) if networks.keys() <= told.keys() else None
     sites = comparable([networks[name] for name in names], known)
     if method == "joint" or polished:
         sites = with_inputs(sites, input_range=input_range)
@@ -82,7 +89,7 @@ def combine(
     assignments = {
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
-    return Server(fusion.network, assignments, networks, fusion.objective)
+    return Server(fusion.network, assignments, networks, fusion.objective, told)
 
 
 def _start(
@@ -99,6 +106,28 @@ def _start(
             start[group].append(np.arange(free, free + width) if own is None else own)
             free += 0 if own is not None else width
     return start
+
+
+def too_large(server: Server, returned: Mapping[str, Network]) -> dict[str, str]:
+    """Sites whose weights dwarf what all others sent, now or last, and why they are left out.
+
+    A site is compared with the median of the others, so that one cannot spoil the scale for all.
+    """
+    sizes = {name: _largest(network) for name, network in {**server.sent, **returned}.items()}
+    found = {}
+    for name in returned:
+        others = [size for other, size in sizes.items() if other != name]
+        usual = float(np.median(others)) if others else 0.0
+        if usual > 0 and sizes[name] > MOST_TIMES * usual:
+            found[name] = (
+                f"its largest weight is {sizes[name]:.3g}, the other sites' {usual:.3g}; "
+                "train this site again"
+            )
+    return found
+
+
+def _largest(network: Network) -> float:
+    return max(float(np.abs(tensor).max()) for tensor in network.tensors.values())
 
 
 def seen(counts: list[IntArray]) -> IntArray:

@@ -124,7 +124,12 @@ class Setting:
 
     def rng(self, *what: int) -> np.random.Generator:
         """The randomness of one purpose, round and site."""
-        return np.random.default_rng([self.seed, *what])
+        return stream(self.seed, *what)
+
+
+def stream(seed: int, *what: int) -> np.random.Generator:
+    """The randomness of one purpose, round and site of a run with this seed."""
+    return np.random.default_rng([seed, *what])
 
 
 def paper_training(data: str) -> dict[str, Any]:

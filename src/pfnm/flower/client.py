@@ -1,0 +1,185 @@
+"""A ready client: a site trains on its own data, and sends weights."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from pfnm.errors import PFNMError
+from pfnm.flower.messages import (
+    ACCURACY,
+    ARRAYS,
+    CLASS_COUNTS,
+    CLASSES,
+    METRICS,
+    NAME,
+    ROUND,
+    SITE,
+    arrays_of,
+    config_in,
+    network_of,
+    setting_in,
+)
+from pfnm.formats.data import read_examples
+from pfnm.lab.plain import TrainOne
+from pfnm.lab.setting import BATCHES, STARTING, Setting
+from pfnm.lab.training import Recipe, initial_network, train_sites
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network, Tensor
+
+Examples = tuple[Any, Any]
+"""Inputs (examples, inputs) and labels (examples,)."""
+ReadData = Callable[[Context], Examples]
+MakeNetwork = Callable[[int, int, Recipe, np.random.Generator], Network]
+"""A network before training: from its number of inputs, of outputs, the recipe, its randomness."""
+
+EXACT, ROUNDED, REFUSED = "exact", "rounded", "refused"  # what a site tells of its class counts
+ROUNDED_TO = 10  # a count that is rounded
+
+
+def client_app(
+    *,
+    train_data: ReadData | None = None,
+    test_data: ReadData | None = None,
+    network: MakeNetwork = initial_network,
+    train: TrainOne | None = None,
+) -> ClientApp:
+    """A Flower client that trains a perceptron, or a network of yours, on the site's own data.
+
+    Parameters
+    ----------
+    train_data, test_data
+        Functions from Flower's context to inputs and labels. By default the files that the node's
+        configuration calls `data` and `test` (without `test`, `data` is what is measured on).
+    network, train
+        A site's network before training, and one training of it. By default a perceptron as
+        the lab has it, trained as in the lab.
+
+    The node's configuration may also have `name` (by default `site` and Flower's `partition-id`),
+    `counts` ("exact", "rounded" or "refused": what the server is told of the classes) and
+    `epsilon` (Laplace noise of scale 1 / epsilon is added to the counts).
+    """
+    read_train = train_data or (lambda context: _read(context, "data"))
+    read_test = test_data or (
+        lambda context: _read(context, "test" if "test" in context.node_config else "data")
+    )
+    train_one = train or _train_one
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        name = ConfigRecord({NAME: site_name(context)})
+        return Message(RecordDict({SITE: name}), reply_to=message)
+
+    @app.train()
+    def fit(message: Message, context: Context) -> Message:
+        config = config_in(message)
+        setting, place = setting_in(config), _place(context)
+        inputs, labels, classes = _numbered(read_train(context), config)
+        start = network(inputs.shape[1], len(classes), setting.recipe, setting.rng(STARTING, place))
+        start = replace(start, name=site_name(context))
+        content = RecordDict()
+        number = 1
+        if _has_part(message):
+            number = int(config[ROUND])
+            start = network_of(message.content, start, start.name)
+        else:  # told once, for noise that is drawn again and again averages out
+            content[METRICS] = _told_counts(labels, len(classes), context)
+        rng = setting.rng(BATCHES, number, place)
+        trained = train_one(start, inputs, labels, setting.recipe_of(number), rng)
+        content[ARRAYS] = arrays_of(trained)
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        config = config_in(message)
+        inputs, labels, classes = _numbered(read_test(context), config)
+        like = network(inputs.shape[1], len(classes), Setting().recipe, np.random.default_rng(0))
+        values = network_of(message.content, like, "the global network").run(inputs)
+        found = MetricRecord({ACCURACY: float((values.argmax(axis=1) == labels).mean())})
+        return Message(RecordDict({METRICS: found}), reply_to=message)
+
+    return app
+
+
+def site_name(context: Context) -> str:
+    """By what name the server knows a site: whatever its node id, which changes."""
+    config = context.node_config
+    if "name" in config:
+        return str(config["name"])
+    if "partition-id" in config:
+        return f"site{config['partition-id']}"
+    raise PFNMError("this node has no name; give it one with --node-config 'name=\"north\"'")
+
+
+def _place(context: Context) -> int:
+    """Which of the streams of randomness is this site's."""
+    place = context.node_config.get("partition-id")
+    return zlib.crc32(site_name(context).encode()) if place is None else int(place)
+
+
+def _has_part(message: Message) -> bool:
+    return isinstance(message.content.get(ARRAYS), ArrayRecord)
+
+
+def _read(context: Context, key: str) -> Examples:
+    path = context.node_config.get(key)
+    if path is None:
+        raise PFNMError(
+            f"{site_name(context)}: it has no data; give it with --node-config 'data=\"FILE\"'"
+        )
+    return read_examples(str(path))
+
+
+def _numbered(
+    examples: Examples, config: Mapping[str, Any]
+) -> tuple[Tensor, IntArray, tuple[Any, ...]]:
+    """Inputs, labels as positions among the classes, and the classes that the server names."""
+    told = config.get(CLASSES)
+    if told is None:
+        raise PFNMError(f"the server does not tell the {CLASSES!r}; set them in its configuration")
+    classes = tuple(range(told)) if isinstance(told, int) else tuple(told)
+    places = {str(label): place for place, label in enumerate(classes)}
+    inputs, labels = (np.asarray(part) for part in examples)
+    strange = sorted({str(label) for label in labels.tolist()} - set(places))
+    if strange:
+        raise PFNMError(f"there is a label {strange[0]!r}, which is none of the server's classes")
+    numbers = np.array([places[str(label)] for label in labels.tolist()], dtype=np.int64)
+    return np.ascontiguousarray(inputs, dtype=np.float32), numbers, classes
+
+
+def _told_counts(labels: IntArray, classes: int, context: Context) -> MetricRecord:
+    """The class counts as far as the site tells them."""
+    config = context.node_config
+    how = config.get("counts", EXACT)
+    if how not in (EXACT, ROUNDED, REFUSED):
+        raise PFNMError(f"counts is {how!r}; choose one of {EXACT}, {ROUNDED}, {REFUSED}")
+    if how == REFUSED:
+        return MetricRecord()
+    counts = np.bincount(labels, minlength=classes).astype(float)
+    if "epsilon" in config:
+        epsilon = float(config["epsilon"])
+        if not 0 < epsilon < np.inf:
+            raise PFNMError(f"epsilon is {epsilon}, expected a positive number")
+        # Of fresh entropy: what a seed of the server's makes, the server could take away again.
+        counts += np.random.default_rng().laplace(scale=1 / epsilon, size=classes)
+    step = ROUNDED_TO if how == ROUNDED else 1
+    whole = step * np.rint(np.maximum(counts, 0) / step)
+    return MetricRecord({CLASS_COUNTS: [int(count) for count in whole]})
+
+
+def _train_one(
+    network: Network,
+    inputs: Tensor,
+    labels: IntArray,
+    recipe: Recipe,
+    rng: np.random.Generator,
+) -> Network:
+    everything = np.arange(len(labels))
+    return train_sites([network], inputs, labels, [everything], recipe, [rng])[0]

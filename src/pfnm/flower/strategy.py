@@ -1,0 +1,222 @@
+"""PFNM as a strategy of Flower's: what the lab's server decides, on messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from logging import ERROR, INFO, WARNING
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from pfnm.errors import PFNMError
+from pfnm.flower.messages import (
+    ACCURACY,
+    ARRAYS,
+    CLASSES,
+    CONFIG,
+    ROUND,
+    accuracy_in,
+    arrays_of,
+    counts_in,
+    network_of,
+)
+from pfnm.flower.nodes import Answer, Nodes, answers
+from pfnm.formats.files import make_folder
+from pfnm.lab.checkpoints import Checkpoints
+from pfnm.lab.method import State, usable
+from pfnm.lab.server import Server, combine, too_large
+from pfnm.lab.setting import LEAST_SITES, SERVER, stream
+from pfnm.networks.graph import INPUT, OUTPUT, IntArray
+from pfnm.networks.network import Network
+
+METHODS = ("joint", "topdown")
+CHECKPOINT = "flower"  # the method's name in the checkpoint's file
+
+
+class PFNMStrategy(Strategy):
+    """Match the sites' units, round after round; or once, with a single round.
+
+    Parameters
+    ----------
+    like
+        The network that all sites train; its weights do not matter, nor do its hidden widths.
+    method, budget, polish, input_range
+        As `pfnm simulate` has them.
+    min_sites
+        Fewer usable answers, and the round changes nothing.
+    seed
+        Of everything random at the server.
+    checkpoints
+        A folder for the server's state, written after every round; what is there already is gone on
+        from, and `round` says how many rounds it has behind it.
+    """
+
+    def __init__(
+        self,
+        like: Network,
+        *,
+        method: str = "joint",
+        budget: float | int | None = 2.0,
+        polish: bool = False,
+        input_range: tuple[float, float] | None = None,
+        min_sites: int = LEAST_SITES,
+        seed: int = 0,
+        checkpoints: str | PathLike[str] | None = None,
+    ) -> None:
+        if method not in METHODS:
+            raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+        if min_sites < LEAST_SITES:
+            raise PFNMError(f"min_sites is {min_sites}, expected at least {LEAST_SITES}")
+        self.like, self.method, self.budget, self.polish = like, method, budget, polish
+        self.input_range, self.min_sites, self.seed = input_range, min_sites, seed
+        self.server = Server()
+        self.round = 0
+        """The last round that was combined, counted over all runs that were gone on with."""
+        self.left_out: dict[str, str] = {}
+        """Who was left out of the last round, and why."""
+        self._nodes = Nodes()
+        self._sent: list[tuple[str, Message]] = []  # what is under way, by site
+        self._checkpoints: Checkpoints | None = None
+        if checkpoints is not None:
+            folder = Path(checkpoints)
+            make_folder(folder)
+            self._checkpoints = Checkpoints(folder, like, self._digest())
+            self.round, state = self._checkpoints.state(CHECKPOINT)
+            self.server = state.server
+
+    def _digest(self) -> str:
+        """By which a checkpoint is known to be this run's."""
+        shapes = [self.like.sizes[space] for space in (INPUT, OUTPUT)]
+        options = [self.method, self.budget, self.polish, self.input_range, self.seed, shapes]
+        return hashlib.sha256(json.dumps(options).encode()).hexdigest()
+
+    @property
+    def network(self) -> Network | None:
+        """The global network, once there is one."""
+        return self.server.network
+
+    def summary(self) -> None:
+        """Log what is to be done."""
+        done = f"going on after round {self.round}" if self.round else "from the beginning"
+        log(INFO, "\tPFNM, %s, at least %d sites, %s", self.method, self.min_sites, done)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """To each site its own part of the global network; to a new one, only how to train."""
+        messages = []
+        for node, name in self._nodes.connected(grid, self.min_sites).items():
+            content = self._told(config)
+            if self.server.network is not None and name in self.server.sent:
+                content[ARRAYS] = arrays_of(self.server.part(name))
+            message = Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
+            messages.append((name, message))
+        self._sent = messages
+        return [message for _, message in messages]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Combine what can be used, as the lab's server does; the rest is left out, with a line."""
+        number = self.round + 1
+        self.left_out = {}
+        returned, counts = self._read(answers(self._sent, replies))
+        for name, reason in self.left_out.items():
+            log(WARNING, "round %d: %s is left out: %s", number, name, reason)
+        if len(returned) < self.min_sites:
+            log(
+                WARNING,
+                "round %d: nothing is combined: %d sites, expected at least %d",
+                number,
+                len(returned),
+                self.min_sites,
+            )
+            return None, None
+        try:
+            self.server = combine(
+                self.server,
+                returned,
+                counts=counts,
+                method=self.method,
+                budget=self.budget,
+                polished=self.polish,
+                input_range=self.input_range,
+                rng=stream(self.seed, SERVER, number),
+            )
+        except PFNMError as error:  # what sites sent must not end the server
+            log(ERROR, "round %d: nothing is combined: %s", number, error)
+            return None, None
+        self.round = number
+        if self._checkpoints is not None:
+            self._checkpoints.keep_state(CHECKPOINT, number, State(self.server))
+        assert self.server.network is not None
+        metrics = MetricRecord({"sites": len(returned), "left-out": len(self.left_out)})
+        return arrays_of(self.server.network), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The global network to every site, to measure it on its own data."""
+        self._sent = []
+        if self.server.network is None:
+            return []
+        content = self._told(config)
+        content[ARRAYS] = arrays_of(self.server.network)
+        for node, name in self._nodes.connected(grid, self.min_sites).items():
+            message = Message(content, dst_node_id=node, message_type=MessageType.EVALUATE)
+            self._sent.append((name, message))
+        return [message for _, message in self._sent]
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The mean accuracy over the sites, and the lowest: nobody has to tell how much it has."""
+        accuracies = []
+        for name, answer in answers(self._sent, replies).items():
+            try:
+                accuracies.append(accuracy_in(answer.read(), name))
+            except PFNMError as error:
+                log(WARNING, "round %d: %s measured nothing: %s", self.round, name, error)
+        if not accuracies:
+            return None
+        lowest = min(accuracies)
+        return MetricRecord({ACCURACY: float(np.mean(accuracies)), "lowest-accuracy": lowest})
+
+    def _told(self, config: ConfigRecord) -> RecordDict:
+        """What is told to every site: the round's number, and how to train."""
+        told = ConfigRecord({**config, ROUND: self.round + 1})
+        labels = self.like.labels
+        told[CLASSES] = self.like.sizes[OUTPUT] if labels is None else [str(one) for one in labels]
+        return RecordDict({CONFIG: told})
+
+    def _read(
+        self, received: Mapping[str, Answer]
+    ) -> tuple[dict[str, Network], dict[str, IntArray]]:
+        """The networks that can be used, and class counts; why others cannot: `left_out`."""
+        networks: dict[str, Network | PFNMError] = {}
+        starts: dict[str, Network] = {}
+        counts: dict[str, IntArray] = {}
+        for name, answer in received.items():
+            try:
+                content = answer.read()
+                network = network_of(content, self.like, name)
+                told = counts_in(content, self.like.sizes[OUTPUT], name)
+                if told is not None:
+                    counts[name] = told
+                networks[name] = network
+                known = self.server.network is not None and name in self.server.sent
+                starts[name] = self.server.part(name) if known else network
+            except PFNMError as error:
+                self.left_out[name] = str(error)
+        returned = usable(networks, starts, self.left_out)
+        self.left_out |= too_large(self.server, returned)
+        for name in self.left_out.keys() & returned.keys():
+            del returned[name]
+        return returned, {name: counts[name] for name in returned if name in counts}
