@@ -113,7 +113,7 @@ class Folding:
         result = dict(tensors)
         for norm in self.norms:
             shift = result.pop(norm.shift)
-            mean = 0 * shift  # numpy's or PyTorch's
+            mean = 0 * _detached(shift)
             variance = mean + REST_VARIANCE
             scale = mean + 1 if norm.after else result.pop(norm.scale)
             if statistics is not None and norm.weight is not None and norm.bias is not None:
@@ -124,7 +124,7 @@ class Folding:
                 variance = 1 / scale**2 - norm.eps
             if norm.bias is None:
                 mean = -shift / scale
-            result[norm.mean], result[norm.variance] = mean, variance
+            result[norm.mean], result[norm.variance] = _detached(mean), _detached(variance)
             if norm.weight is not None:
                 result[norm.weight] = scale * (variance + norm.eps) ** 0.5
             if norm.bias is not None:
@@ -145,6 +145,11 @@ class Folding:
             mean = rest if norm.bias is None else tensors[norm.bias].astype(float)
             result[norm.shift] = mean, np.square(scale)
         return result
+
+
+def _detached(values: Any) -> Any:
+    """Without a gradient, for batch normalisation gives its statistics none."""
+    return values.detach() if hasattr(values, "detach") else values
 
 
 def _scaled(weight: Tensor, scale: Array, axis: int) -> Tensor:
