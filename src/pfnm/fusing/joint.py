@@ -45,6 +45,7 @@ FIT_PROBES = 1500
 EMPHASES = (0.3, 1.0)  # what a unit does counts so much in matching, its weights counting 1
 RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
+MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
 JOINT_SWEEPS = 2
 SWEEPS_PER_GROUP = 3
 
@@ -93,6 +94,7 @@ def fuse_joint(
         for sweep, state in enumerate(
             joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step), 1
         )
+        if not modules or sweep == JOINT_SWEEPS  # of modules the last: they take longer
     ]
     for emphasis, sweep, matchings, inner in states:
         first = network = None  # all networks of one matching have the same first map
@@ -206,5 +208,12 @@ def repaired(
     if not targets:
         return
     first, rows = network.first_values(probing.inputs), fit_rows(sites)
-    for ridge in RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES:
+    for ridge in ridges_for(sites):
         yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first, rows))
+
+
+def ridges_for(sites: Sites) -> tuple[float, ...]:
+    """How far the refit may be held back: several are tried."""
+    if sites.networks[0].program.examples is not None:
+        return MODULE_RIDGES
+    return RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES
