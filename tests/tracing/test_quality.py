@@ -9,11 +9,9 @@ import torch
 from torch import nn
 
 import pfnm
-from pfnm.errors import PFNMError
-from pfnm.fusing.inputs import Given
+from pfnm.fusing.tokens import Written
 from pfnm.lab.data import load_data
 from pfnm.tracing import remembering
-from pfnm.tracing.remembering import Memory, Remembered
 
 EPOCHS, RATE, BATCH = 12, 0.01, 32
 SIDE = 8
@@ -108,3 +106,57 @@ def test_at_one_width_it_is_refitted_and_taught(pair: Digits) -> None:
     print("Q", local, fused, taught, fusion.agreement, polished.agreement)
     assert fused > 0.6
     assert taught > local - 0.1
+
+
+def test_sites_with_different_classes_know_all_of_them_together() -> None:
+    x, y, test_x, test_y = digits()
+    low, high = y < 5, y >= 5
+    modules = [trained(x[low], y[low], 0), trained(x[high], y[high] - 5, 1)]
+    labels = [list(range(5)), list(range(5, 10))]
+    fusion = pfnm.fuse(modules, example_inputs=EXAMPLE, labels=labels, budget=2.0)
+    both = Digits(modules, test_x, test_y)
+    assert isinstance(fusion.model, Small)
+    print("Q", both.accuracy(fusion.model))
+    assert both.accuracy(fusion.model) > 0.6
+
+
+class Speaker(nn.Module):
+    """A language model of few tokens."""
+
+    def __init__(self, tokens: int, width: int = 16) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        self.lstm = nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, tokens)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.head(self.lstm(self.embedding(text))[0])
+        return y
+
+
+def test_language_models_write_the_text_on_which_they_are_fused() -> None:
+    torch.manual_seed(0)
+    tokens, length = 12, 20
+    counting = (torch.arange(length + 1) + torch.arange(60)[:, None]) % tokens  # 3, 4, 5, ...
+    modules = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        module = Speaker(tokens)
+        optimizer = torch.optim.Adam(module.parameters(), 0.02)
+        for _ in range(60):
+            said = module(counting[:, :-1]).flatten(0, 1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(said, counting[:, 1:].flatten()).backward()
+            optimizer.step()
+        modules.append(module.eval())
+    sites = pfnm.as_sites(modules, example_inputs=torch.zeros(2, length, dtype=torch.long))
+    assert isinstance(sites.inputs, Written)
+    written = sites.inputs.pool.astype(int)
+    follows = (written[:, 1:] - written[:, :-1]) % tokens == 1
+    assert follows[:, 2:].mean() > 0.9  # they count
+    fusion = pfnm.fuse(sites, budget=2.0)
+    answers = fusion.network.run(counting[:, :-1].numpy().astype(np.float32)).argmax(axis=1)
+    assert (answers == counting[:, 1:].flatten().numpy()).mean() > 0.9
+    assert fusion.agreement is not None
+    polished = pfnm.fuse(sites, budget=1.0).polish()
+    assert polished.polish_record is not None

@@ -112,6 +112,20 @@ class ModuleProgram:
         # Depthwise: each unit reads itself.
         return Map(own.weight, bias, kind, writes if depthwise else reads, writes)
 
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens there are, where one input is a row of tokens; else None."""
+        if len(self.examples.slots) != 1 or not self.examples.whole or self.examples.drawn:
+            return None
+        sizes = [
+            int(self.trace.program.layouts[step.map.weight].dims[0].size)
+            for step in self.trace.program.steps
+            if step.map is not None and step.map.kind == "embedding" and step.map.weight
+        ]
+        # Positions and types are looked up too: what all tables have room for is always right.
+        shown = int(self.examples.rows.max()) + 1
+        return min((size for size in sizes if size >= shown), default=None)
+
     def answer(self, outputs: Any) -> torch.Tensor:
         """The output that counts, of all that a module gives."""
         found = pytree.tree_leaves(outputs)[self.trace.program.output]
