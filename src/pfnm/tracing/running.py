@@ -178,6 +178,12 @@ class ModuleProgram:
         return _rows(found, _output_axis(self.trace)).float()
 
     @cached_property
+    def _reorders(self) -> bool:
+        """Whether pictures may lie in memory in another order: a view wants them in theirs."""
+        names = [str(step.node.target) for step in self.trace.program.steps]
+        return not any("view" in name or "strided" in name for name in names)
+
+    @cached_property
     def _convolves(self) -> bool:
         steps = (step.map for step in self.trace.program.steps)
         return any(own is not None and own.kind == "conv" for own in steps)
@@ -222,7 +228,9 @@ class ModuleProgram:
     def _run_once(
         self, unfolded: Mapping[str, Any], inputs: Any, look: Any, *, grad: bool = False
     ) -> torch.Tensor:
-        given = [_channels_last(tensor) for tensor in self.examples.tensors(inputs)]
+        given = self.examples.tensors(inputs)
+        if self._reorders:
+            given = tuple(map(_channels_last, given))
         args, kwargs = self.examples.placed(given)
         return self.trace.program.run(unfolded, args, kwargs, visit=look, grad=grad)
 
