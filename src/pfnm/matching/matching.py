@@ -17,12 +17,14 @@ from pfnm.matching.checks import checked_atoms, checked_precisions, checked_star
 from pfnm.matching.kept import KeptScores
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
+from pfnm.matching.products import bytes_needed, products_pay, with_products
 from pfnm.matching.score import found_scores, number_terms
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 MAX_SWEEPS = 100  # far more than a matching takes to settle
 ROUNDING = 1e-9  # relative: objectives nearer than this are equal
+MEMORY = 2**29  # bytes that may be kept between steps
 PATIENCE = 3  # sweeps without a better objective after which a matching counts as settled
 
 
@@ -75,6 +77,7 @@ def match(
     rng: np.random.Generator | None = None,
     on_step: Callable[[], None] | None = None,
     used_up: bool = False,
+    memory: int = MEMORY,
 ) -> Matching:
     """Match the atoms of all sites: which of them are one thing, and how many things there are.
 
@@ -84,7 +87,8 @@ def match(
     start: assignments to start from instead of a first pass. sweeps: exactly so many (default:
     until nothing changes, or nothing for the better). width_limit: at most so many global units.
     on_step is called after every site's step. used_up: work in the memory and the precision of the
-    atoms, which hold something else afterwards; the mean cannot be asked for then.
+    atoms, which hold something else afterwards; the mean cannot be asked for then. memory: at most
+    so many bytes are kept between steps to save work (0: none), beside the atoms and global units.
     """
     prior = Prior() if prior is None else prior
     rng = np.random.default_rng(0) if rng is None else rng
@@ -108,7 +112,7 @@ def match(
     columns = _uniform_columns(seen)
     sites = [_parts(v, p, columns, in_place=used_up) for v, p in zip(vectors, seen, strict=True)]
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
-    matcher = _Matcher(sites, priors, prior, width_limit, on_step)
+    matcher = _Matcher(sites, priors, prior, width_limit, memory, on_step)
     if start is None:
         first = matcher.first_pass()
     else:
@@ -165,10 +169,11 @@ class _Matcher:
 
     def __init__(
         self,
-        sites: Sequence[Sequence[Part]],
+        sites: list[list[Part]],
         priors: Sequence[PriorPart],
         prior: Prior,
         width_limit: int | None,
+        memory: int,
         on_step: Callable[[], None] | None,
     ) -> None:
         self.sites, self.prior, self.width_limit = sites, prior, width_limit
@@ -176,11 +181,13 @@ class _Matcher:
         self.found = [found_scores(site, priors) for site in sites]
         self.number = number_terms(max(self.widths), prior, len(sites))
         self.posterior = Posterior(priors, sites[0])
-        self.join = KeptScores(sites, prior, self.posterior)
+        self.join = KeptScores(sites, prior, self.posterior, memory)
         self.slots: list[IntArray | None] = [None] * len(sites)
         self.changes = 0  # steps so far that changed an assignment
         self.optimal_at = [-1] * len(sites)  # `changes` when the site was last solved
         self.on_step = on_step
+        self.memory = memory
+        self.decided = False  # whether it is clear which way of summing is the cheaper
 
     def first_pass(self) -> Sweep:
         """Sites from widest to narrowest; the first founds the global layer."""
@@ -203,6 +210,7 @@ class _Matcher:
         for j, assignment in enumerate(assignments):
             self.slots[j] = slots[assignment]
             self.posterior.absorb(self.sites[j], slots[assignment])
+        self._consider_products()
         return self._report(0, 0)
 
     def sweep(self, order: IntArray) -> Sweep:
@@ -224,6 +232,8 @@ class _Matcher:
             # founded anew, as they would had they been taken out and matched again.
             posterior.renew(before[posterior.popularity[before] == 1])
             return 0, 0
+        if not self.decided:
+            self._consider_products()
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
@@ -247,6 +257,24 @@ class _Matcher:
         self.optimal_at[j] = self.changes
         return int(new.sum()), int(moved.sum())
 
+    def _consider_products(self) -> None:
+        """Go over to products of all units with each other, once that is seen to be cheaper."""
+        seen = sum(slots.size for slots in self.slots if slots is not None)
+        width = int(np.count_nonzero(self.posterior.popularity))
+        pay = products_pay(self.widths, seen, width, self.sites[0][0], self.memory)
+        self.decided = pay is not None
+        if not pay:
+            return
+        first = [site[0] for site in self.sites]
+        parts, sums = with_products(first, self.posterior.parts[0].prior)
+        sums.grow(self.posterior.popularity.size)
+        for site, part, slots in zip(self.sites, parts, self.slots, strict=True):
+            site[0] = part
+            if slots is not None:
+                sums.absorb(slots, part)
+        self.posterior.parts[0] = sums
+        self.join.room -= bytes_needed(self.widths, first[0])
+
     def _most_new(self, j: int) -> int:
         most = self.widths[j]
         width = int(np.count_nonzero(self.posterior.popularity))
@@ -266,7 +294,7 @@ class _Matcher:
         posterior, sites = self.posterior, len(self.sites)
         evidence = 0.0
         for sums in posterior.parts:
-            nothing = sums.start @ sums.start / sums.prior.precision
+            nothing = sums.start_square / sums.prior.precision
             evidence += float((sums.evidence(slots) - nothing).sum()) / 2
         m = posterior.popularity[slots]
         buffet = (

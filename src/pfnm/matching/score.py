@@ -34,17 +34,17 @@ def _evidence_gain(part: Part, sums: PartSums, slots: IntArray | slice) -> Array
     The square is multiplied out, so that the work over columns is one matrix product where one
     precision holds for all of them, and two where it does not.
     """
-    seen, total = part.precision, sums.sums[slots]
-    inverse = 1 / (seen + sums.precisions[slots])
+    inverse = 1 / (part.precision + sums.precisions[slots])
     constant = -sums.evidence(slots)
     if sums.uniform:
-        gain = part.weighted @ total.T
+        gain = sums.products(part, slots)
         gain *= 2
         gain += part.squares[:, None]
         gain += sums.squares[slots]
         gain *= inverse[:, 0]
         gain += constant
         return gain
+    total = sums.sums[slots]
     constant += (total**2 * inverse).sum(axis=1)
     gain = part.weighted**2 @ inverse.T
     gain += 2 * part.weighted @ (total * inverse).T
