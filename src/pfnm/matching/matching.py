@@ -261,7 +261,9 @@ class _Matcher:
         """Go over to products of all units with each other, once that is seen to be cheaper."""
         seen = sum(slots.size for slots in self.slots if slots is not None)
         width = int(np.count_nonzero(self.posterior.popularity))
-        pay = products_pay(self.widths, seen, width, self.sites[0][0], self.memory)
+        pay = products_pay(
+            self.widths, seen, width, self.width_limit, self.sites[0][0], self.memory
+        )
         self.decided = pay is not None
         if not pay:
             return

@@ -104,14 +104,20 @@ def bytes_needed(widths: Sequence[int], site: Part) -> int:
 
 
 def products_pay(
-    widths: Sequence[int], seen: int, width: int, site: Part, memory: int
+    widths: Sequence[int],
+    seen: int,
+    width: int,
+    width_limit: int | None,
+    site: Part,
+    memory: int,
 ) -> bool | None:
     """Whether all products are worth it, with so many units seen and global units; None: unclear.
 
     memory: bytes that may be used for them.
     """
     few = site.weighted.shape[1] < FEWEST_DIMENSIONS
-    if few or site.precision.size > 1 or bytes_needed(widths, site) > memory:
+    narrow = width_limit is not None and width_limit <= NARROWEST * sum(widths)
+    if few or narrow or site.precision.size > 1 or bytes_needed(widths, site) > memory:
         return False
     if seen < SEEN_ENOUGH * sum(widths):
         return None
