@@ -88,6 +88,6 @@ def plain_matching(
 ) -> Matching:
     """The same in place of `match`, as top-down fusion calls it."""
     found = plain_match(atoms, precisions, prior, sweeps, rng, prior_mean)
-    return Matching(
-        tuple(found), np.bincount(np.concatenate(found)), 0.0, (), False, lambda: np.empty(0)
-    )
+    popularity = np.bincount(np.concatenate(found))
+    nothing: Array = np.empty(0)
+    return Matching(tuple(found), popularity, 0.0, None, prior, (), False, lambda: nothing)

@@ -119,7 +119,7 @@ def test_products_are_used_where_they_pay(rules: str) -> None:
 
         patch.setattr(matching, "products_pay", seen)
         fast = match(atoms, prior)
-    assert used[-1] == (fast.width > 120)
+    assert used[-1]
     plain = match(atoms, prior, memory=0)
     for one, other in zip(plain.assignments, fast.assignments, strict=True):
         np.testing.assert_array_equal(one, other)
