@@ -8,6 +8,7 @@ from pfnm.errors import PFNMError, PFNMWarning
 from pfnm.formats import save
 from pfnm.fusing.kinds import Pictures, Signals, Table
 from pfnm.fusing.sites import Sites
+from pfnm.fusing.tokens import Tokens
 from pfnm.fusion import Check, Fusion
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
@@ -29,6 +30,7 @@ __all__ = [
     "Signals",
     "Sites",
     "Table",
+    "Tokens",
     "UnitGraph",
     "as_sites",
     "check",
