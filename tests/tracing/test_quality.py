@@ -9,11 +9,8 @@ import torch
 from torch import nn
 
 import pfnm
-from pfnm.errors import PFNMError
-from pfnm.fusing.inputs import Given
 from pfnm.lab.data import load_data
 from pfnm.tracing import remembering
-from pfnm.tracing.remembering import Memory, Remembered
 
 EPOCHS, RATE, BATCH = 12, 0.01, 32
 SIDE = 8
