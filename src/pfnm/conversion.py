@@ -211,7 +211,7 @@ def _remembered(sites: Sites, kind: Inputs) -> Inputs:
         return kind
     from pfnm.tracing.remembering import Remembered
 
-    return Remembered(kind, sites.networks)
+    return Remembered(kind, sites.networks, sites.class_shares)
 
 
 def _inputs_of(sites: Sites, ends: Ends | None) -> Inputs:

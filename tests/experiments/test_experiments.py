@@ -168,6 +168,7 @@ def test_a_job_that_fails_does_not_keep_others_from_their_results(tmp_path: Path
     assert {row["sites"] for row in read_rows(tmp_path)} == {2}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's open files
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "local"])
 def test_a_cluster_gives_the_same_numbers(tmp_path: Path, engine: str) -> None:
     """A real one on this machine, with a single job: starting it is what takes the time."""
