@@ -44,8 +44,7 @@ def pfnm_round(
         method=method,
         budget=setting.budget,
         polished=setting.polish,
-        input_range=federation.input_range,
-        input_like=federation.server_inputs,
+        **federation.known_inputs,
         rng=setting.rng(SERVER, number),
     )
     combining = time.perf_counter() - begin

@@ -58,17 +58,16 @@ def combine(
     method: str,
     budget: float | int | None = None,
     polished: bool = False,
-    inputs: Inputs | str | None = None,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: tuple[float, float] | None = None,
-    input_like: ArrayLike | None = None,
     rng: np.random.Generator,
 ) -> Server:
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
     last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one. inputs, input_range, input_like: what is known of the inputs, as
-    `fuse` has it. counts: what sites tell of their classes this time; used once all sites have
+    then teach the global one. inputs, input_range: what is known of the inputs, as `fuse` has it.
+    counts: what sites tell of their classes this time; used once all sites have
     told. With fewer than two sites there is no matching yet. Modules are sent whole, with what
     batch normalisation remembers, and the global network is in that form too (see `modules.py`).
     """
@@ -87,7 +86,7 @@ def combine(
     known = seen([told[name] for name in names]) if networks.keys() <= told.keys() else None
     sites = comparable([matchable(networks[name]) for name in names], known)
     if method == "joint" or polished:
-        sites = with_inputs(sites, inputs, input_range, input_like)
+        sites = with_inputs(sites, inputs, input_range)
     fusion = fuse_sites(sites, **options)
     if polished:
         fusion = fusion.polished(rng)
