@@ -82,6 +82,7 @@ def match(
     on_step: Callable[[], None] | None = None,
     used_up: bool = False,
     memory: int = MEMORY,
+    drawn: bool = False,
 ) -> Matching:
     """Match the atoms of all sites: which of them are one thing, and how many things there are.
 
@@ -95,6 +96,8 @@ def match(
     on_step is called after every site's step. used_up: work in the memory and the precision of the
     atoms, which hold something else afterwards; the mean cannot be asked for then. memory: at most
     so many bytes are kept between steps to save work (0: none), beside the atoms and global units.
+    drawn: every step takes not the best assignment but one drawn by chance, likelier the better it
+    is (Gumbel noise on its scores).
     """
     rng = np.random.default_rng(0) if rng is None else rng
     if prior is None:
@@ -113,6 +116,7 @@ def match(
     sites = [_parts(v, p, columns, in_place=used_up) for v, p in zip(vectors, seen, strict=True)]
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
     matcher = _Matcher(sites, priors, prior, width_limit, memory, on_step)
+    matcher.noise = rng if drawn else None
     if start is None:
         first = matcher.first_pass()
     else:
@@ -216,6 +220,7 @@ class _Matcher:
         self.on_step = on_step
         self.memory = memory
         self.decided = False  # whether it is clear which way of summing is the cheaper
+        self.noise: np.random.Generator | None = None  # for assignments that are drawn
 
     def first_pass(self) -> Sweep:
         """Sites from widest to narrowest; the first founds the global layer."""
@@ -255,7 +260,7 @@ class _Matcher:
     def step(self, j: int) -> tuple[int, int]:
         """Give site j its best assignment given the others: units newly founded, units moved."""
         before, posterior = self.slots[j], self.posterior
-        if before is not None and self.optimal_at[j] == self.changes:
+        if before is not None and self.optimal_at[j] == self.changes and self.noise is None:
             # Nobody else has moved since: the assignment is still optimal. Its own units count as
             # founded anew, as they would had they been taken out and matched again.
             posterior.renew(before[posterior.popularity[before] == 1])
@@ -265,7 +270,11 @@ class _Matcher:
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
-        after = assign(self.join.of(j), self.found[j], self.number[: self._most_new(j)])
+        join, found = self.join.of(j), self.found[j]
+        if self.noise is not None:  # scores are doubled
+            join = join + 2 * self.noise.gumbel(size=join.shape)
+            found = found + 2 * self.noise.gumbel(size=found.shape)
+        after = assign(join, found, self.number[: self._most_new(j)])
         founders = after == FOUND
         if before is None:
             moved, new = np.ones_like(founders), founders
