@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 
 from pfnm.errors import overflow_named
-from pfnm.fusing.activity import Activity, activities, responses
+from pfnm.fusing.activity import Activity, activities, fit_rows, responses
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
@@ -45,6 +45,7 @@ FIT_PROBES = 1500
 EMPHASES = (0.3, 1.0)  # what a unit does counts so much in matching, its weights counting 1
 RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
+MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
 JOINT_SWEEPS = 2
 SINGLE_LARGEST = 1e6  # of atoms, of precisions and their inverses: single precision holds squares
 SWEEPS_PER_GROUP = 3
@@ -74,7 +75,7 @@ def fuse_joint(
     ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
-    to_fit = probe(ordered, 0 if modules else FIT_PROBES, fit_rng)
+    to_fit = probe(ordered, FIT_PROBES, fit_rng)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
     active, leaving = activities(ordered, to_match), responses(ordered, to_fit.inputs)
     graph = sites.networks[0].graph
@@ -94,6 +95,7 @@ def fuse_joint(
         for sweep, state in enumerate(
             joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step), 1
         )
+        if not modules or sweep == JOINT_SWEEPS  # of modules the last: they take longer
     ]
     for emphasis, sweep, matchings, inner in states:
         first = network = None  # all networks of one matching have the same first map
@@ -219,6 +221,13 @@ def repaired(
     targets = refit_targets(sites, assignments, probing, leaving)
     if not targets:
         return
-    first = network.first_values(probing.inputs)
-    for ridge in RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES:
-        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first))
+    first, rows = network.first_values(probing.inputs), fit_rows(sites)
+    for ridge in ridges_for(sites):
+        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first, rows))
+
+
+def ridges_for(sites: Sites) -> tuple[float, ...]:
+    """How far the refit may be held back: several are tried."""
+    if sites.networks[0].program.examples is not None:
+        return MODULE_RIDGES
+    return RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES
