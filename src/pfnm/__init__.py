@@ -9,6 +9,7 @@ from pfnm.formats import save
 from pfnm.fusing.kinds import Pictures, Signals, Table
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Check, Fusion
+from pfnm.many import ManyFusion, fuse_many
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import Axis, UnitGraph
@@ -20,6 +21,7 @@ __all__ = [
     "Axis",
     "Check",
     "Fusion",
+    "ManyFusion",
     "Matching",
     "Network",
     "PFNMError",
@@ -33,6 +35,7 @@ __all__ = [
     "as_sites",
     "check",
     "fuse",
+    "fuse_many",
     "load",
     "match",
     "save",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pfnm.lab.server import Server
 
-LEAST_GAIN = 0.03  # of agreement, by a round of matching: three standard errors of its probes
+LEAST_GAIN = 0.03  # of agreement, by a round of matching: twice the error with which it is known
 
 
 def matching_pays(before: Server, after: Server) -> bool:
