@@ -34,7 +34,8 @@ class Server:
     """The global network, which of its units each site has, and what each site sent last.
 
     assignments: group to site name to units. counts: site name to examples of each class, of those
-    sites that tell.
+    sites that tell. agreement: how like its sites together a joint fusion answered. averaging:
+    whether the sites have gone over to training the whole network (`schedule.py`).
     """
 
     network: Network | None = None
@@ -42,6 +43,8 @@ class Server:
     sent: Mapping[str, Network] = field(default_factory=dict)
     objective: float | None = None
     counts: Mapping[str, IntArray] = field(default_factory=dict)
+    agreement: float | None = None
+    averaging: bool = False
 
     def part(self, name: str) -> Network:
         """What a known site starts the next round from."""
@@ -94,7 +97,7 @@ def combine(
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
     network = as_sent(fusion.network, networks[names[0]])
-    return Server(network, assignments, networks, fusion.objective, told)
+    return Server(network, assignments, networks, fusion.objective, told, fusion.agreement)
 
 
 def matchable(network: Network) -> Network:
