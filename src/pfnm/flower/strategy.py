@@ -51,6 +51,8 @@ class PFNMStrategy(Strategy):
         As `pfnm simulate` has them.
     min_sites
         Fewer usable answers, and the round changes nothing.
+    evaluate
+        Whether every site measures the global network on its own data after each round.
     seed
         Of everything random at the server.
     checkpoints
@@ -67,6 +69,7 @@ class PFNMStrategy(Strategy):
         polish: bool = False,
         input_range: tuple[float, float] | None = None,
         min_sites: int = LEAST_SITES,
+        evaluate: bool = True,
         seed: int = 0,
         checkpoints: str | PathLike[str] | None = None,
     ) -> None:
@@ -76,6 +79,7 @@ class PFNMStrategy(Strategy):
             raise PFNMError(f"min_sites is {min_sites}, expected at least {LEAST_SITES}")
         self.like, self.method, self.budget, self.polish = like, method, budget, polish
         self.input_range, self.min_sites, self.seed = input_range, min_sites, seed
+        self.evaluate = evaluate
         self.server = Server()
         self.round = 0
         """The last round that was combined, counted over all runs that were gone on with."""
@@ -165,7 +169,7 @@ class PFNMStrategy(Strategy):
     ) -> Iterable[Message]:
         """The global network to every site, to measure it on its own data."""
         self._sent = []
-        if self.server.network is None:
+        if self.server.network is None or not self.evaluate:
             return []
         content = self._told(config)
         content[ARRAYS] = arrays_of(self.server.network)
