@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 
 from pfnm.errors import overflow_named
-from pfnm.fusing.activity import Activity, activities, responses
+from pfnm.fusing.activity import Activity, activities, fit_rows, responses
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
@@ -73,7 +73,7 @@ def fuse_joint(
     ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
-    to_fit = probe(ordered, 0 if modules else FIT_PROBES, fit_rng)
+    to_fit = probe(ordered, FIT_PROBES, fit_rng)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
     active, leaving = activities(ordered, to_match), responses(ordered, to_fit.inputs)
     graph = sites.networks[0].graph
@@ -205,6 +205,6 @@ def repaired(
     targets = refit_targets(sites, assignments, probing, leaving)
     if not targets:
         return
-    first = network.first_values(probing.inputs)
+    first, rows = network.first_values(probing.inputs), fit_rows(sites)
     for ridge in RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES:
-        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first))
+        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first, rows))
