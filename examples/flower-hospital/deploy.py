@@ -59,6 +59,8 @@ class Deployment:
         self.folder, self.hospitals = folder.resolve(), list(hospitals)
         self.simulated = simulated
         self.port = free_port()
+        self.ways: dict[str, int] = {}
+        """Ports by which hospitals reach the SuperLink, where not by its own."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {**os.environ, **ENVIRONMENT, "FLWR_HOME": str(self.folder / "flwr")}
         scripts = str(Path(sys.executable).parent)  # Flower's programs call each other by name
@@ -135,7 +137,8 @@ class Deployment:
     ) -> None:
         """A hospital's own program: it alone reads the hospital's file."""
         keys = self.folder / "keys"
-        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}"]
+        port = self.ways.get(hospital, self.port)
+        command = ["flower-supernode", "--superlink", f"{HOST}:{port}"]
         command += ["--host", HOST, "--port", str(free_port())]
         if plaintext:
             command += ["--insecure", "--max-retries", "1"]
@@ -166,11 +169,11 @@ class Deployment:
                 raise SystemExit(f"{hospital} is not admitted:\n{self.log_of(hospital)}")
             self.kill(hospital)  # what it started may still be there
 
-    def run(self, **config: Any) -> subprocess.Popen[bytes]:
+    def run(self, app: Path = APP, **config: Any) -> subprocess.Popen[bytes]:
         """Begin the app with these settings of its pyproject.toml; its log is `run.log`."""
         settings = {"folder": str(self.folder / "server"), **config}
         told = " ".join(f"{key.replace('_', '-')}={_toml(v)}" for key, v in settings.items())
-        command = ["flwr", "run", str(APP), CONNECTION, "--stream", "--run-config", told]
+        command = ["flwr", "run", str(app), CONNECTION, "--stream", "--run-config", told]
         if self.simulated:
             command += ["--federation-config", f"num-supernodes={len(self.hospitals)}"]
             command += ["--federation-config", "client-resources-num-cpus=1"]

@@ -44,5 +44,7 @@ def main(grid: Grid, context: Context) -> None:
         timeout=float(config["round-seconds"]),
         train_config=training,
     )
-    if folder is not None and strategy.network is not None:
+    if strategy.network is None:
+        raise SystemExit("no round had enough sites; the log says why each was left out")
+    if folder is not None:
         pfnm.save(strategy.network, folder / "global.safetensors", force=True)

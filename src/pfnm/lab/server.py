@@ -18,7 +18,7 @@ from pfnm.api import fuse_sites
 from pfnm.conversion import with_inputs
 from pfnm.fusing.atoms import part_of
 from pfnm.fusing.inputs import Inputs
-from pfnm.fusing.sites import comparable
+from pfnm.fusing.sites import Sites, comparable
 from pfnm.matching.prior import RULES, Prior
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network
@@ -84,8 +84,7 @@ def combine(
         options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
         if server.network is not None:
             options["start"] = _start(server, networks, names)
-    known = seen([told[name] for name in names]) if networks.keys() <= told.keys() else None
-    sites = comparable([matchable(networks[name]) for name in names], known)
+    sites = sites_of(networks, told)
     if method == "joint" or polished:
         sites = with_inputs(sites, inputs, input_range, input_like)
     fusion = fuse_sites(sites, **options)
@@ -96,6 +95,13 @@ def combine(
     }
     network = as_sent(fusion.network, networks[names[0]])
     return Server(network, assignments, networks, fusion.objective, told)
+
+
+def sites_of(networks: Mapping[str, Network], counts: Mapping[str, IntArray]) -> Sites:
+    """Networks by name in one comparable form; class counts are used where all have told theirs."""
+    names = sorted(networks, key=_natural)
+    known = seen([counts[name] for name in names]) if networks.keys() <= counts.keys() else None
+    return comparable([replace(matchable(networks[n]), name=n) for n in names], known)
 
 
 def matchable(network: Network) -> Network:
