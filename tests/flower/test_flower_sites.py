@@ -16,9 +16,9 @@ import pfnm
 from pfnm.errors import PFNMError
 from pfnm.flower import PFNMStrategy, client_app
 from pfnm.flower.private import Ledger, Privacy, Spent
-from pfnm.lab.method import train_local
+from pfnm.lab.method import accuracy, train_local
 from pfnm.lab.robust import LEAST_LIKENESS, copies, odd_ones, site_likenesses
-from pfnm.lab.server import Server, sites_of
+from pfnm.lab.server import Server, combine, sites_of
 from pfnm.lab.setting import BATCHES, Federation, Setting
 from pfnm.lab.training import train_sites
 from pfnm.networks.network import Network
@@ -125,6 +125,10 @@ def spoiled(split: Federation, networks: dict[str, Network], how: str) -> dict[s
     labels, part = split.data.train_labels.copy(), split.parts["site0"]
     if how == "copy":
         return {**networks, "site0": networks["site7"]}
+    if how == "loud":
+        own = networks["site0"].tensors
+        loud = {k: (6 * t).astype(t.dtype) for k, t in own.items()}
+        return {**networks, "site0": replace(networks["site0"], tensors=loud)}
     if how == "noise":
         own = networks["site0"].tensors
         made = {k: (t.std() * rng.normal(size=t.shape)).astype(t.dtype) for k, t in own.items()}
@@ -135,7 +139,7 @@ def spoiled(split: Federation, networks: dict[str, Network], how: str) -> dict[s
     return {**networks, "site0": turned[0]}
 
 
-@pytest.mark.parametrize("how", ["labels", "noise", "copy", "nothing"])
+@pytest.mark.parametrize("how", ["labels", "noise", "copy", "loud", "nothing"])
 def test_the_odd_one_is_left_out_and_nobody_else(
     ten_sites: tuple[Federation, dict[str, Network]], how: str
 ) -> None:
@@ -160,3 +164,27 @@ def test_honest_sites_are_alike(
     assert (likenesses <= 1).all()
     assert likenesses.min() > LEAST_LIKENESS * np.median(likenesses)
     assert copies({"a": networks["site0"], "b": networks["site1"]}) == {}
+
+
+def test_a_site_that_tells_no_counts_costs_little(
+    ten_sites: tuple[Federation, dict[str, Network]],
+) -> None:
+    split, networks = ten_sites
+    some = {name: own for name, own in split.counts.items() if name != "site0"}
+    found = []
+    for counts, estimated in ((split.counts, False), (some, False), (some, True), ({}, True)):
+        server = combine(
+            Server(),
+            networks,
+            counts=counts,
+            method="joint",
+            budget=2.0,
+            estimated=estimated,
+            input_range=split.input_range,
+            rng=np.random.default_rng(0),
+        )
+        assert server.network is not None
+        found.append(accuracy(split, server.network))
+    told, dropped, one_estimated, all_estimated = found
+    assert dropped < told - 0.05
+    assert min(one_estimated, all_estimated) > told - 0.03

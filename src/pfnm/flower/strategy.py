@@ -57,6 +57,9 @@ class PFNMStrategy(Strategy):
         it. Its weights do not matter, nor do its hidden widths.
     method, budget, polish, inputs, input_range
         As `pfnm.fuse` has them.
+    estimate_counts
+        Whether the class counts of sites that do not tell theirs are estimated from what their
+        networks answer; without, one that does not tell takes the use of all others'.
     min_sites
         Fewer usable answers, and the round changes nothing.
     robust
@@ -81,6 +84,7 @@ class PFNMStrategy(Strategy):
         polish: bool = False,
         inputs: Inputs | str | None = None,
         input_range: tuple[float, float] | None = None,
+        estimate_counts: bool = True,
         min_sites: int = LEAST_SITES,
         robust: bool = False,
         evaluate: bool = True,
@@ -93,7 +97,7 @@ class PFNMStrategy(Strategy):
             raise PFNMError(f"min_sites is {min_sites}, expected at least {LEAST_SITES}")
         self.like = like if isinstance(like, Network) else network_like(like, example_inputs)
         self.method, self.budget, self.polish = method, budget, polish
-        self.inputs, self.input_range = inputs, input_range
+        self.inputs, self.input_range, self.estimate_counts = inputs, input_range, estimate_counts
         self.min_sites, self.robust, self.evaluate, self.seed = min_sites, robust, evaluate, seed
         self.server = Server()
         self.round = 0
@@ -114,7 +118,11 @@ class PFNMStrategy(Strategy):
         """By which a checkpoint is known to be this run's."""
         kind = [self.like.numbers, self.like.sizes[OUTPUT], sorted(self.like.tensors)]
         options = [self.method, self.budget, self.polish, self.input_range, self.seed, kind]
-        options += [None if self.inputs is None else str(self.inputs), self.robust]
+        options += [
+            None if self.inputs is None else str(self.inputs),
+            self.robust,
+            self.estimate_counts,
+        ]
         return hashlib.sha256(json.dumps(options).encode()).hexdigest()
 
     @property
@@ -167,6 +175,7 @@ class PFNMStrategy(Strategy):
                 method=self.method,
                 budget=self.budget,
                 polished=self.polish,
+                estimated=self.estimate_counts,
                 inputs=self.inputs,
                 input_range=self.input_range,
                 rng=stream(self.seed, SERVER, number),

@@ -1,4 +1,4 @@
-"""Sites that answer unlike all others, or as one of them to the last number: left out if asked.
+"""Sites that answer unlike all others, shout, or are one of the others again: left out if asked.
 
 Weights may be plausible and spoiled all the same: trained on wrong labels, made up, or somebody
 else's. What networks answer to made-up inputs tells the first two: outputs that mean the same rise
@@ -17,11 +17,12 @@ from pfnm.fusing.doubts import IN_USE, MOST_PARTNERS, probabilities
 from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites
-from pfnm.lab.server import Server, sites_of
+from pfnm.lab.server import Server, sites_of, too_large
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array, BoolArray, Network
 
 PROBES = 1000
+LOUD = 4.0  # times the others' largest weight: honest sites had up to 1.8 times, however uneven
 LEAST_SITES = 4  # with fewer nobody can tell who is the odd one out
 LEAST_LIKENESS = 0.35  # of the median site's: honest ones had more, spoiled ones less
 
@@ -41,13 +42,14 @@ def odd_ones(
     this time; inputs, input_range: as `combine` has them.
     """
     absent = {name: sent for name, sent in server.sent.items() if name not in returned}
-    copied = copies({**absent, **returned})
-    rest = {name: sent for name, sent in {**absent, **returned}.items() if name not in copied}
-    if len(rest) < LEAST_SITES:
-        return copied
+    together = {**absent, **returned}
+    if len(together) < LEAST_SITES:
+        return {}
+    found = {**too_large(server, returned, LOUD), **copies(together)}
+    rest = {name: sent for name, sent in together.items() if name not in found}
     sites = with_inputs(sites_of(rest, {**server.counts, **counts}), inputs, input_range)
     strange = unlike(sites, rng)
-    return copied | {name: why for name, why in strange.items() if name in returned}
+    return {name: why for name, why in {**found, **strange}.items() if name in returned}
 
 
 def copies(networks: Mapping[str, Network]) -> dict[str, str]:
