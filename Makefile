@@ -66,7 +66,7 @@ zoo: .venv-zoo/for-zoo
 	$(PYTHON) -m venv .venv
 
 .venv/for-demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[sklearn]'
+	$(PIP) --editable '.[sklearn,report]'
 	touch $@
 
 # Python comes with a pip that may not know dependency groups yet.

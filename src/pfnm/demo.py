@@ -8,6 +8,7 @@ import shlex
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pfnm.conversion import as_sites
 from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.formats.files import make_folder, write_whole
+from pfnm.fusion import Fusion
 from pfnm.lab.baselines import ensemble, naive_average
 from pfnm.lab.partition import dirichlet
 from pfnm.networks.graph import IntArray
@@ -45,6 +47,8 @@ class DemoResult:
 
     rows: tuple[Row, ...]
     command: str
+    report: Path | None
+    """The page that shows the fusion; None where what it needs is not installed."""
 
 
 def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: None) -> DemoResult:
@@ -105,7 +109,14 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
             fusion.network.parameters,
         ),
     )
-    return DemoResult(rows, _command(folder))
+    return DemoResult(rows, _command(folder), _report(fusion, folder / "report.html"))
+
+
+def _report(fusion: Fusion, path: Path) -> Path | None:
+    if any(find_spec(library) is None for library in ("vl_convert", "PIL")):
+        return None
+    fusion.report(path, force=True)
+    return path
 
 
 def _accuracy(network: Network, inputs: Array, labels: IntArray) -> float:
