@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched
-SERIES = 10  # colours for series in page.css
+SERIES = 12  # colours for series in page.css
 STEPS = 7  # of the ramp from little to much
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+SHAPES = {  # and how they look in text
+    "circle": "\N{BLACK CIRCLE}",
+    "square": "\N{BLACK SQUARE}",
+    "triangle-up": "\N{BLACK UP-POINTING TRIANGLE}",
+    "diamond": "\N{BLACK DIAMOND}",
+    "cross": "\N{HEAVY GREEK CROSS}",
+    "triangle-down": "\N{BLACK DOWN-POINTING TRIANGLE}",
+}
 QUIET = "var(--quiet)"
+LOG_ROOM = 1.25  # beyond the least and the most on a logarithmic axis
+MOST_POWERS = 5  # of ten, between which there is a tick more
 ROW = 22  # pixels for a bar or a row with a label
 MOST_LABEL = 22  # characters of a label beside a row
 TARGET = 300  # square pixels around a point that answer the mouse
 
 Spec = dict[str, Any]
+Colours = Mapping[str, str]
+"""Series by name, and the colour of each."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,11 @@ class Chart:
 def series_colour(place: int) -> str:
     """The colour of a series."""
     return f"var(--series-{place % SERIES})"
+
+
+def coloured(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each series, in their order."""
+    return {name: series_colour(place) for place, name in enumerate(names)}
 
 
 def step_colour(place: int) -> str:
@@ -74,20 +92,25 @@ def tip(*fields: tuple[str, str] | tuple[str, str, str]) -> list[Spec]:
     return found
 
 
-def by_series(series: Sequence[str], name: str = "series", **channel: Any) -> Spec:
+def by_series(series: Colours, name: str = "series") -> Spec:
     """Colours for series, which buttons above the chart explain."""
     return {
         "field": name,
         "type": "nominal",
         "legend": None,
-        "scale": {"domain": list(series), "range": [series_colour(n) for n in range(len(series))]},
-        **channel,
+        "scale": {"domain": list(series), "range": list(series.values())},
     }
 
 
-def shapes(series: Sequence[str], name: str = "series") -> Spec:
+def marks_of(series: Iterable[str]) -> dict[str, str]:
+    """The marks of series in `lines`, as text."""
+    return dict(zip(series, itertools.cycle(SHAPES.values()), strict=False))
+
+
+def shapes(series: Iterable[str], name: str = "series") -> Spec:
     """A mark for each series, so that it is not told by colour alone."""
-    marks = [SHAPES[place % len(SHAPES)] for place in range(len(series))]
+    series = list(series)
+    marks = list(itertools.islice(itertools.cycle(SHAPES), len(series)))
     scale = {"domain": list(series), "range": marks}
     return {"field": name, "type": "nominal", "legend": None, "scale": scale}
 
@@ -100,7 +123,7 @@ def switched(spec: Spec, name: str = "series") -> Spec:
 
 
 def lines(
-    series: Sequence[str],
+    series: Colours,
     x: Spec,
     y: Spec,
     tooltip: list[Spec],
@@ -108,13 +131,14 @@ def lines(
     height: int = 280,
     level: str | None = None,
     whiskers: tuple[str, str] | None = None,
+    dashed: Iterable[str] = (),
     clip: bool = False,
 ) -> Spec:
     """A line with marks for each series.
 
     level: the name of a column that is true in rows of series that are one level throughout; these
-    are dashed lines across. whiskers: the columns of a bar about each mark. clip: whether what lies
-    beyond the axes is cut off.
+    are dashed lines across. whiskers: the columns of a bar about each mark. dashed: series whose
+    line is. clip: whether what lies beyond the axes is cut off.
     """
     colour = by_series(series)
     lasting = [{"filter": f"!datum.{level}"}] if level else []
@@ -134,7 +158,7 @@ def lines(
         {
             "transform": lasting,
             "mark": {"type": "line", "strokeWidth": 2, "clip": clip},
-            "encoding": {"x": x, "y": y, "color": colour},
+            "encoding": {"x": x, "y": y, "color": colour, "strokeDash": _dashes(series, dashed)},
         },
         {
             "transform": lasting,
@@ -156,6 +180,12 @@ def lines(
             }
         )
     return switched(base(height, layer=layer))
+
+
+def _dashes(series: Iterable[str], dashed: Iterable[str]) -> Spec:
+    of, series = {*dashed}, list(series)
+    scale = {"domain": list(series), "range": [[5, 4] if own in of else [1, 0] for own in series]}
+    return {"field": "series", "type": "nominal", "legend": None, "scale": scale}
 
 
 def bars(
@@ -193,6 +223,18 @@ def stepped(name: str, edges: Sequence[float], colours: Sequence[str]) -> Spec:
     """Colours of the ramp by thresholds: one colour more than edges."""
     scale = {"type": "threshold", "domain": list(edges), "range": list(colours)}
     return {"field": name, "type": "quantitative", "legend": None, "scale": scale}
+
+
+def log_axis(name: str, title: str, values: Iterable[float], **more: Any) -> Spec:
+    """A logarithmic channel: ticks at 1, 3, 10, 30, ..., and a little room at both ends."""
+    known = [value for value in values if value > 0] or [1.0]
+    low, high = min(known) / LOG_ROOM, max(known) * LOG_ROOM
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1.0, 3.0) if len(powers) < MOST_POWERS else (1.0,)
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    shown = {"values": [tick for tick in ticks if low <= tick <= high], "format": "~s", **more}
+    scale = {"type": "log", "domain": [low, high], "nice": False}
+    return axis(name, title, axis=shown, scale=scale)
 
 
 def shortened(texts: Iterable[str], most: int = MOST_LABEL) -> list[str]:

@@ -13,7 +13,7 @@ from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.networks.network import Network
 from pfnm.pages.account import Account
-from pfnm.pages.charts import SERIES, series_colour
+from pfnm.pages.charts import SERIES, coloured
 from pfnm.pages.classes import classes_chart
 from pfnm.pages.groups import groups_chart
 from pfnm.pages.page import Listed, Page, Panels, Section, Table
@@ -96,11 +96,10 @@ def _units(told: Account, solution: Solution | None) -> Section | None:
     if not told.shared:
         return None
     groups = list(told.shared)
-    series = groups if len(groups) <= SERIES else [ALL_LAYERS]
+    series = coloured(groups if len(groups) <= SERIES else [ALL_LAYERS])
     counts = told.shared.values()
     total, alone = sum(map(sum, counts)), sum(own[0] for own in counts if own)
     shared = shared_chart(told.shared, series)
-    colours = {own: series_colour(place) for place, own in enumerate(series)}
     parts: list[Any] = []
     says = ""
     if solution is not None:
@@ -117,7 +116,7 @@ def _units(told: Account, solution: Solution | None) -> Section | None:
         )
         if len(groups) > MOST_PICTURES:
             says += f" The {MOST_PICTURES} widest of {len(groups)} layers are shown."
-    parts.append(Panels([shared], colours if len(series) > 1 else {}))
+    parts.append(Panels([shared], series if len(series) > 1 else {}))
     parts.append(_layers(told))
     heading = f"{total - alone:,} of {total:,} units are shared, {alone:,} are one site's own"
     return Section("Units", heading, says, parts)

@@ -21,9 +21,10 @@ from typing import Protocol
 
 from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output, write_whole
-from pfnm.pages.charts import Chart
+from pfnm.pages.charts import Chart, Colours
 from pfnm.pages.text import Cell, as_json, cell_class, data_value, read, text
 
+MOST_AT_ONCE = 30  # rows of a table; one with more scrolls
 FRAME_HEIGHT = 760  # pixels, of the page within a notebook
 
 
@@ -39,11 +40,12 @@ class Panels:
     """Charts side by side, and buttons that turn their series on and off."""
 
     charts: Sequence[Chart]
-    series: Mapping[str, str] = field(default_factory=dict)
-    """Of each series its colour, as CSS."""
+    series: Colours = field(default_factory=dict)
     dashed: frozenset[str] = frozenset()
     wide: bool = False
     """Whether every chart takes the whole width."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """The marks of series that have some, as text."""
 
     def html(self, name: str) -> str:
         """Buttons first, for they belong to all charts."""
@@ -55,12 +57,19 @@ class Panels:
         if not self.series:
             return ""
         buttons = "".join(
-            f"<li><button type='button' aria-pressed='true' data-series='{text(own)}'><span "
-            f"class='swatch{' dashed' if own in self.dashed else ''}' style='--own:{colour}'>"
-            f"</span>{text(own)}</button></li>"
+            f"<li><button type='button' aria-pressed='true' data-series='{text(own)}'>"
+            f"{self._key(own, colour)}{text(own)}</button></li>"
             for own, colour in self.series.items()
         )
         return f"<ul class='legend' data-of='{name}' aria-label='Series, on or off'>{buttons}</ul>"
+
+    def _key(self, own: str, colour: str) -> str:
+        """How a series looks: a mark, a dashed line or a filled field."""
+        if own in self.marks and own not in self.dashed:
+            mark = text(self.marks[own])
+            return f"<span class='mark' style='--own:{colour}' aria-hidden='true'>{mark}</span>"
+        kind = "swatch dashed" if own in self.dashed else "swatch"
+        return f"<span class='{kind}' style='--own:{colour}'></span>"
 
 
 @dataclass(frozen=True)
@@ -95,9 +104,10 @@ class Table:
             for row in pairs
         )
         title = f"<h3 id='{name}'>{text(self.title)}</h3>" if self.title else ""
+        kind = "scroll whole" if len(pairs) <= MOST_AT_ONCE else "scroll"
         label = f" aria-labelledby='{name}'" if self.title else ""
         return (
-            f"{title}<div class='scroll' tabindex='0' role='region' aria-label="
+            f"{title}<div class='{kind}' tabindex='0' role='region' aria-label="
             f"'{text(self.title or 'Table')}'><table class='sorts'{label}><thead><tr>{heads}</tr>"
             f"</thead><tbody>{body}</tbody></table></div>"
         )

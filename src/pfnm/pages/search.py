@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pfnm.pages.account import Account
-from pfnm.pages.charts import SERIES, Chart, axis, base, lines, series_colour, shortened, tip
+from pfnm.pages.charts import (
+    SERIES,
+    Chart,
+    axis,
+    base,
+    coloured,
+    lines,
+    series_colour,
+    shortened,
+    tip,
+)
 from pfnm.pages.page import Panels, Section
 from pfnm.pages.text import plural
+
+OBJECTIVE = "Objective by sweep"
 
 
 def search(told: Account) -> Section | None:
@@ -76,8 +88,13 @@ def _candidate_name(own: Mapping[str, Any]) -> str:
     return f"activity x{own.get('emphasis')}, pass {own.get('joint_sweep')}, {ridge}"
 
 
+def _swept(told: Account) -> dict[str, Sequence[float]]:
+    """The objectives of groups that were swept over."""
+    return {group: own for group, own in told.objectives.items() if len(own) > 1}
+
+
 def _objective(told: Account) -> Chart | None:
-    shown = {group: own for group, own in told.objectives.items() if len(own) > 1}
+    shown = _swept(told)
     if not shown or len(shown) > SERIES:
         return None
     rows = [
@@ -86,7 +103,7 @@ def _objective(told: Account) -> Chart | None:
         for sweep, value in enumerate(own)
     ]
     spec = lines(
-        list(shown),
+        coloured(shown),
         axis("sweep", "sweep (0: the first pass)", axis={"tickMinStep": 1, "format": "d"}),
         axis("gain", "gain since the first pass"),
         tip(("series", "layer"), ("sweep", "sweep"), ("objective", "objective", ",.1f"),
@@ -95,7 +112,7 @@ def _objective(told: Account) -> Chart | None:
     )  # fmt: skip
     most = max(len(own) for own in shown.values()) - 1
     return Chart(
-        "Objective by sweep",
+        OBJECTIVE,
         f"The log posterior of the assignments after each of at most {plural(most, 'sweep')} over "
         "the sites, in the last pass over the layers.",
         spec,

@@ -11,6 +11,7 @@ from pfnm.networks.graph import IntArray
 from pfnm.pages.charts import (
     STEPS,
     Chart,
+    Colours,
     axis,
     base,
     by_series,
@@ -166,7 +167,7 @@ def _shares(
     )
 
 
-def shared_chart(shared: Mapping[str, Sequence[int]], series: Sequence[str]) -> Chart:
+def shared_chart(shared: Mapping[str, Sequence[int]], series: Colours) -> Chart:
     """How many global units are in 1, 2, ... sites; a colour a group."""
     most = max(len(counts) for counts in shared.values())
     if most <= MOST_COUNTS:
@@ -176,7 +177,7 @@ def shared_chart(shared: Mapping[str, Sequence[int]], series: Sequence[str]) -> 
     labels = [str(a + 1) if b == a + 1 else f"{a + 1} to {b}" for a, b in itertools.pairwise(ends)]
     totals: dict[tuple[str, str], int] = {}
     for group, counts in shared.items():
-        name = group if group in series else series[0]
+        name = group if group in series else next(iter(series))
         padded = np.pad(np.asarray(counts, int), (0, most - len(counts)))
         for label, number in zip(labels, np.add.reduceat(padded, ends[:-1]), strict=True):
             totals[label, name] = totals.get((label, name), 0) + int(number)

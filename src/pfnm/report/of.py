@@ -6,18 +6,28 @@ from pathlib import Path
 
 from pfnm import formats
 from pfnm.errors import PFNMError
+from pfnm.experiments.runner import RECORD
 from pfnm.formats.states import read_state
+from pfnm.lab.records import RUN
 from pfnm.networks.network import Network
 from pfnm.pages.account import account
 from pfnm.pages.fusion import fusion_page
 from pfnm.pages.page import Page
+from pfnm.report.experiment_page import experiment_page
+from pfnm.report.run_page import run_page
 
 
 def report_of(path: Path) -> Page:
     """The page of a file that pfnm fused, or of a folder of a run or an experiment."""
     if not path.is_dir():
         return file_page(path)
-    raise PFNMError(f"{path}: there is no run and no experiment in it")
+    if (path / RUN).is_file():
+        return run_page(path)
+    if (path / RECORD).is_file():
+        return experiment_page(path)
+    raise PFNMError(
+        f"{path}: there is no run in it ({RUN}) and no experiment ({RECORD}); check the path"
+    )
 
 
 def file_page(path: Path) -> Page:
