@@ -72,7 +72,7 @@ zoo: .venv-zoo/for-zoo
 # Python comes with a pip that may not know dependency groups yet.
 .venv/for-test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) 'pip>=25.1'
-	$(PIP) --editable '.[all,dask,flower,ray]' --group dev
+	$(PIP) --editable '.[all,dask,flower,mlflow,ray,tensorboard]' --group dev
 	touch $@
 
 .venv-lowest/for-test: pyproject.toml

@@ -202,9 +202,11 @@ class Fusion(Solution):
                     "name": site.name,
                     "sha256": found,
                     "widths": site.widths,
-                    "parameters": site.parameters,
+                    "parameters": parameters,
                 }
-                for site, found in zip(self.sites.networks, hashes, strict=True)
+                for site, found, parameters in zip(
+                    self.sites.networks, hashes, self.sites.parameters, strict=True
+                )
             ],
             "widths": self.widths,
             "shared": {
@@ -221,7 +223,7 @@ class Fusion(Solution):
         }
 
     def __repr__(self) -> str:
-        together = sum(network.parameters for network in self.sites.networks)
+        together = sum(self.sites.parameters)
         widths = ", ".join(f"{group} {width}" for group, width in self.widths.items())
         likeness = "not measured"
         if self.agreement is not None and self.site_agreement is not None:

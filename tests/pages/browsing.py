@@ -19,6 +19,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 MARKS = ", ".join(
     f"svg .mark-{kind}" for kind in ("rect path", "symbol path", "line path", "rule line")
 )
+POINTED = "svg .mark-symbol > path, svg .mark-rect > path"
+MOST_TRIED = 10  # marks that the mouse is moved to
 READY = "html[data-ready=yes]"
 PATIENCE = 60_000  # milliseconds: machines may be busy
 
@@ -88,11 +90,13 @@ def check_answers(browser: Any, path: Path) -> None:
         assert hovered(page, figure), figure.get_attribute("id")
     for button in page.locator(".legend button").all()[:1]:
         figure = page.locator(f"#{button.locator('xpath=ancestor::ul').get_attribute('data-of')}")
-        shown = figure.locator("svg path").count()
+        marks = "svg [role='graphics-symbol']"
+        shown = figure.locator(marks).count()
         button.click()
-        page.wait_for_timeout(300)
         assert button.get_attribute("aria-pressed") == "false"
-        assert figure.locator("svg path").count() < shown
+        fewer = "([marks, most]) => document.querySelectorAll(marks).length < most"
+        within = f"#{figure.get_attribute('id')} {marks}"
+        page.wait_for_function(fewer, arg=[within, shown], timeout=PATIENCE)
     details = page.locator("figure details.data").first
     details.locator("summary").click()
     assert details.locator("tbody tr").count() > 0
@@ -111,8 +115,8 @@ def check_answers(browser: Any, path: Path) -> None:
 
 def hovered(page: Any, figure: Any) -> bool:
     """Whether some mark of a chart tells a value."""
-    marks = figure.locator("svg [role='graphics-symbol']")
-    for place in range(min(marks.count(), 8)):
+    marks = figure.locator(POINTED)
+    for place in range(min(marks.count(), MOST_TRIED)):
         box = marks.nth(place).bounding_box()
         if box is None:
             continue

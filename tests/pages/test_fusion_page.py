@@ -89,7 +89,7 @@ def test_a_page_is_one_file_and_says_what_was_found(fusion: pfnm.Fusion, tmp_pat
     assert not re.search(r"(src|href)=['\"](https?:)?//", html)
     assert "3 networks became one" in html
     titles = [own["spec"]["description"].split(".")[0] for own in data_of(html)]
-    assert titles[:2] == ["hidden1", "hidden2"]
+    assert titles[:2] == ["Layer hidden1", "Layer hidden2"]
     assert {"Parameters", "Widths", "Candidates", "Who holds which classes"} <= {*titles}
     assert page._repr_html_().startswith("<iframe")
     with pytest.raises(PFNMError, match="exists already"):
@@ -152,6 +152,7 @@ def thousand() -> pfnm.Fusion:
             replace(fusion.sites.networks[0], name=f"hospital {number}") for number in range(1000)
         ],
         weights=np.ones(1000),
+        known=np.ones((1000, 3), dtype=bool),
         hashes=(),
     )
     counts = rng.integers(0, 50, size=(1000, 3)).tolist()

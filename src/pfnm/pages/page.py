@@ -22,7 +22,7 @@ from typing import Protocol
 from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output, write_whole
 from pfnm.pages.charts import Chart, Colours
-from pfnm.pages.text import Cell, as_json, cell_class, data_value, read, text
+from pfnm.pages.text import Cell, as_json, column_class, data_value, read, text
 
 MOST_AT_ONCE = 30  # rows of a table; one with more scrolls
 FRAME_HEIGHT = 760  # pixels, of the page within a notebook
@@ -85,29 +85,25 @@ class Table:
         pairs = [
             [own if isinstance(own, tuple) else (own, read(own)) for own in r] for r in self.rows
         ]
-        numeric = [
-            bool(pairs) and all(isinstance(row[place][0], int | float | None) for row in pairs)
-            for place in range(len(self.columns))
-        ]
+        kinds = [column_class([row[place] for row in pairs]) for place in range(len(self.columns))]
         heads = "".join(
-            f"<th scope='col'{cell_class(of_numbers)}><button type='button'>{text(column)}</button>"
-            "</th>"
-            for column, of_numbers in zip(self.columns, numeric, strict=True)
+            f"<th scope='col'{kind}><button type='button'>{text(column)}</button></th>"
+            for column, kind in zip(self.columns, kinds, strict=True)
         )
         body = "".join(
             "<tr>"
             + "".join(
-                f"<td{cell_class(of_numbers)}{data_value(value)}>{text(shown)}</td>"
-                for (value, shown), of_numbers in zip(row, numeric, strict=True)
+                f"<td{kind}{data_value(value)}>{text(shown)}</td>"
+                for (value, shown), kind in zip(row, kinds, strict=True)
             )
             + "</tr>"
             for row in pairs
         )
         title = f"<h3 id='{name}'>{text(self.title)}</h3>" if self.title else ""
-        kind = "scroll whole" if len(pairs) <= MOST_AT_ONCE else "scroll"
+        size = "scroll whole" if len(pairs) <= MOST_AT_ONCE else "scroll"
         label = f" aria-labelledby='{name}'" if self.title else ""
         return (
-            f"{title}<div class='{kind}' tabindex='0' role='region' aria-label="
+            f"{title}<div class='{size}' tabindex='0' role='region' aria-label="
             f"'{text(self.title or 'Table')}'><table class='sorts'{label}><thead><tr>{heads}</tr>"
             f"</thead><tbody>{body}</tbody></table></div>"
         )

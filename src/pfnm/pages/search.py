@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from pfnm.matching.matching import ROUNDING
 from pfnm.pages.account import Account
 from pfnm.pages.charts import (
     SERIES,
@@ -13,6 +14,7 @@ from pfnm.pages.charts import (
     base,
     coloured,
     lines,
+    marks_of,
     series_colour,
     shortened,
     tip,
@@ -39,9 +41,11 @@ def search(told: Account) -> Section | None:
         )
     else:
         heading, says = "How the matching settled", ""
-    shown = [group for group, own in told.objectives.items() if len(own) > 1]
-    series = {own: series_colour(n) for n, own in enumerate(shown)} if len(shown) > 1 else {}
-    parts = [Panels([chart], {} if chart.title == "Candidates" else series) for chart in charts]
+    parts = []
+    for chart in charts:
+        series = coloured(_swept(told)) if chart.title == OBJECTIVE else {}
+        several = series if len(series) > 1 else {}
+        parts.append(Panels([chart], several, marks=marks_of(several)))
     return Section("Search", heading, says, parts)
 
 
@@ -88,19 +92,25 @@ def _candidate_name(own: Mapping[str, Any]) -> str:
     return f"activity x{own.get('emphasis')}, pass {own.get('joint_sweep')}, {ridge}"
 
 
-def _swept(told: Account) -> dict[str, Sequence[float]]:
-    """The objectives of groups that were swept over."""
-    return {group: own for group, own in told.objectives.items() if len(own) > 1}
+def _swept(told: Account) -> dict[str, list[float]]:
+    """What the groups that were swept over gained since the first pass; rounding is no gain."""
+    found = {}
+    for group, own in told.objectives.items():
+        gains = [value - own[0] for value in own]
+        if len(own) > 1:
+            least = ROUNDING * max(map(abs, own))
+            found[group] = [gain if abs(gain) > least else 0.0 for gain in gains]
+    return found
 
 
 def _objective(told: Account) -> Chart | None:
     shown = _swept(told)
-    if not shown or len(shown) > SERIES:
+    if len(shown) > SERIES or not any(map(any, shown.values())):
         return None
     rows = [
-        [group, sweep, value - own[0], value]
-        for group, own in shown.items()
-        for sweep, value in enumerate(own)
+        [group, sweep, gain, told.objectives[group][sweep]]
+        for group, gains in shown.items()
+        for sweep, gain in enumerate(gains)
     ]
     spec = lines(
         coloured(shown),
@@ -111,10 +121,11 @@ def _objective(told: Account) -> Chart | None:
         height=240,
     )  # fmt: skip
     most = max(len(own) for own in shown.values()) - 1
+    gained = sum(gains[-1] for gains in shown.values())
     return Chart(
         OBJECTIVE,
         f"The log posterior of the assignments after each of at most {plural(most, 'sweep')} over "
-        "the sites, in the last pass over the layers.",
+        f"the sites, in the last pass over the layers; it gained {gained:,.1f} in all.",
         spec,
         {"series": "layer", "sweep": "sweep", "gain": "gain", "objective": "objective"},
         rows,

@@ -7,6 +7,8 @@ from pfnm.pages.charts import ROW, Chart, axis, bars, base, series_colour, short
 from pfnm.pages.page import Panels, Section
 from pfnm.pages.text import plural
 
+LABEL_ROOM = 1.5  # times the longest bar: on a phone, too, its number stands beside it
+
 
 def sizes(told: Account, parameters: int) -> Section:
     """The fused network beside its sites."""
@@ -26,7 +28,9 @@ def sizes(told: Account, parameters: int) -> Section:
             len(rows) + 1,
             label={"field": "parameters", "type": "quantitative", "format": ","},
         )
-        spec["layer"][0]["encoding"]["x"]["scale"] = {"domainMax": 1.25 * max(parameters, together)}
+        spec["layer"][0]["encoding"]["x"]["scale"] = {
+            "domainMax": LABEL_ROOM * max(parameters, together)
+        }
         says = f"All sites together hold {together:,}; the fused network has {parameters:,}."
         charts.append(
             Chart("Parameters", says, spec, {"name": "network", "parameters": "parameters"}, rows)

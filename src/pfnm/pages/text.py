@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+LONG = 40  # characters: such a text needs a wide column
 Cell = str | int | float | None
 
 
@@ -44,9 +45,12 @@ def data_value(value: Cell) -> str:
     return f" data-value='{value}'" if isinstance(value, int | float) else ""
 
 
-def cell_class(of_numbers: bool) -> str:
-    """The class of a cell."""
-    return f" class='{'number' if of_numbers else 'text'}'"
+def column_class(values: Sequence[tuple[Cell, str]]) -> str:
+    """The class of the cells of a column, by what stands in it."""
+    if values and all(isinstance(value, int | float | None) for value, _ in values):
+        return " class='number'"
+    long = any(len(shown) > LONG for _, shown in values)
+    return " class='long'" if long else " class='text'"
 
 
 def share(part: float, whole: float) -> str:

@@ -98,7 +98,7 @@ def _exact(
         "sites": "sites that share it",
     }  # fmt: skip
     return Chart(
-        group,
+        f"Layer {group}",
         says,
         spec,
         columns,
@@ -158,7 +158,7 @@ def _shares(
     spec["encoding"]["x2"] = {"field": "end"}
     words = ["under 2%", *(f"from {edge:.0%}" for edge in edges)]
     return Chart(
-        group,
+        f"Layer {group}",
         says + " A cell stands for several units or sites; its colour is the share that is filled.",
         spec,
         {"site": "sites", "place": "from column", "end": "to column", "share": "share filled"},

@@ -12,7 +12,7 @@
       labelOverlap: "greedy", labelSeparation: 6, gridOpacity: 0.7,
     },
     axisX: { grid: false },
-    text: { fill: text, fontSize: 12 },
+    text: { fill: text, fontSize: 12, font },
     rule: { stroke: line },
   };
   const embedding = {
