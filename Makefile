@@ -66,13 +66,13 @@ zoo: .venv-zoo/for-zoo
 	$(PYTHON) -m venv .venv
 
 .venv/for-demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[sklearn]'
+	$(PIP) --editable '.[sklearn,report]'
 	touch $@
 
 # Python comes with a pip that may not know dependency groups yet.
 .venv/for-test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) 'pip>=25.1'
-	$(PIP) --editable '.[all,dask,flower,private,ray]' --group dev
+	$(PIP) --editable '.[all,dask,flower,mlflow,private,ray,tensorboard]' --group dev
 	touch $@
 
 .venv-lowest/for-test: pyproject.toml

@@ -18,7 +18,7 @@ LEVELS = [
     {"evaluate", "measures"},
     {"teaching"},
     {"polishing"},
-    {"verdicts"},
+    {"pages", "verdicts"},
     {"fusion"},
     {"api", "many"},
     {"lab"},
