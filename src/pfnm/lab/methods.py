@@ -10,7 +10,7 @@ from pfnm.lab.baselines import kmeans, naive_average
 from pfnm.lab.method import Info, Local, Method
 from pfnm.lab.once import alone, ensembled, fused, one_network
 from pfnm.lab.rounds import average_round, downpour_round, pfnm_round
-from pfnm.lab.setting import SERVER, Federation, Setting
+from pfnm.lab.setting import PERCEPTRON, SERVER, Federation, Setting
 from pfnm.networks.network import Network
 
 METHODS: Mapping[str, Method] = {
@@ -29,15 +29,16 @@ METHODS: Mapping[str, Method] = {
             federation, local, lambda n, _: kmeans(n, federation.setting.rng(SERVER, 1))
         ),
         deep=False,
+        modules=False,
     ),
-    "topdown": Method("PFNM top-down, once", once=partial(fused, method="topdown")),
+    "topdown": Method("PFNM top-down, once", once=partial(fused, method="topdown"), modules=False),
     "joint": Method("PFNM joint, once", once=partial(fused, method="joint")),
-    "pfnm": Method("PFNM with rounds", round=partial(pfnm_round, method="topdown")),
+    "pfnm": Method("PFNM with rounds", round=partial(pfnm_round, method="topdown"), modules=False),
     "pfnm-joint": Method("PFNM joint with rounds", round=partial(pfnm_round, method="joint")),
     "fedavg": Method("FedAvg, shared start", round=partial(average_round, shared=True)),
     "fedavg-apart": Method("FedAvg, starts apart", round=partial(average_round, shared=False)),
     "fedprox": Method("FedProx", round=partial(average_round, shared=True, proximal=True)),
-    "dsgd": Method("downpour SGD", round=downpour_round),
+    "dsgd": Method("downpour SGD", round=downpour_round, modules=False),
 }
 
 
@@ -52,24 +53,26 @@ def combined_once(name: str, federation: Federation, local: Local) -> tuple[Netw
 
 def chosen_methods(setting: Setting) -> list[str]:
     """The methods asked for, or all that the setting allows."""
-    names, depth = setting.methods, len(setting.hidden)
-    unknown = sorted(set(names) - set(METHODS))
+    unknown = sorted(set(setting.methods) - set(METHODS))
     if unknown:
         raise PFNMError(f"unknown method {unknown[0]!r}; choose from {', '.join(METHODS)}")
-    for name in names:
-        if depth > 1 and not METHODS[name].deep:
-            raise PFNMError(f"{name} is for one hidden layer; leave it out, or the other layers")
-    if "weighted" in names and not setting.share_counts:
-        raise PFNMError(
-            "the class-weighted ensemble needs class counts; leave it out, or share them"
-        )
+    refused = {name: _refused(name, setting) for name in METHODS}
+    for name in setting.methods:
+        if refused[name] is not None:
+            raise PFNMError(refused[name])
     return [
         name
-        for name, method in METHODS.items()
-        if name in names
-        or (
-            not names
-            and (depth == 1 or method.deep)
-            and (name != "weighted" or setting.share_counts)
-        )
+        for name, reason in refused.items()
+        if name in setting.methods or not (setting.methods or reason)
     ]
+
+
+def _refused(name: str, setting: Setting) -> str | None:
+    """Why a method cannot be used in a setting, if it cannot."""
+    if setting.model != PERCEPTRON and not METHODS[name].modules:
+        return f"{name} is for perceptrons; leave it out, or choose the model {PERCEPTRON}"
+    if len(setting.hidden) > 1 and not METHODS[name].deep:
+        return f"{name} is for one hidden layer; leave it out, or the other layers"
+    if name == "weighted" and not setting.share_counts:
+        return "the class-weighted ensemble needs class counts; leave it out, or share them"
+    return None

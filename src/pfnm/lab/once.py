@@ -11,7 +11,8 @@ from pfnm.api import fuse_sites
 from pfnm.conversion import with_inputs
 from pfnm.fusing.sites import comparable
 from pfnm.lab.baselines import ensemble
-from pfnm.lab.method import Info, Local, accuracy, bytes_up, server_counts
+from pfnm.lab.method import Info, Local, bytes_up, scores, server_counts, tested
+from pfnm.lab.server import as_sent, matchable
 from pfnm.lab.setting import SERVER, Federation
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network
@@ -28,11 +29,12 @@ def one_network(
     begin = time.perf_counter()
     network = combined(list(local.networks.values()), server_counts(federation, local.networks))
     middle = time.perf_counter()
-    found = accuracy(federation, network)
+    found, bits = tested(federation, network)
     return network, Info(
         found,
         network.parameters,
         tuple(network.widths.values()),
+        bits,
         bytes_up=bytes_up(federation, local.networks, counted=counted),
         left_out=local.left_out,
         seconds_training=local.seconds,
@@ -43,12 +45,14 @@ def one_network(
 
 def alone(federation: Federation, local: Local) -> tuple[None, Info]:
     """Each site with its own network: the mean of all."""
-    found = [accuracy(federation, network) for network in local.networks.values()]
+    found = [tested(federation, network) for network in local.networks.values()]
+    right, bits = np.mean(found, axis=0).tolist()
     first = next(iter(local.networks.values()))
     return None, Info(
-        float(np.mean(found)),
+        right,
         first.parameters,
         tuple(first.widths.values()),
+        bits,
         left_out=local.left_out,
         seconds_training=local.seconds,
     )
@@ -60,9 +64,12 @@ def ensembled(federation: Federation, local: Local, *, weighted: bool) -> tuple[
     counts = server_counts(federation, local.networks) if weighted else None
     begin = time.perf_counter()
     values, _ = ensemble(comparable(networks, counts), federation.data.test_inputs)
+    with np.errstate(divide="ignore"):
+        right, bits = scores(federation, np.log(values / values.sum(axis=1, keepdims=True)))
     return None, Info(
-        float((values.argmax(axis=1) == federation.data.test_labels).mean()),
+        right,
         sum(network.parameters for network in networks),
+        bits=bits,
         bytes_up=bytes_up(federation, local.networks, counted=weighted),
         left_out=local.left_out,
         seconds_training=local.seconds,
@@ -77,10 +84,13 @@ def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network
     rng = setting.rng(SERVER, 1)
 
     def combined(networks: list[Network], counts: IntArray | None) -> Network:
-        sites = comparable(networks, counts)
+        sites = comparable([matchable(network) for network in networks], counts)
         if method == "joint" or setting.polish:
-            sites = with_inputs(sites, input_range=federation.input_range)
+            sites = with_inputs(
+                sites, input_range=federation.input_range, input_like=federation.server_inputs
+            )
         fusion = fuse_sites(sites, method=method, budget=budget, measured=False, rng=rng)
-        return (fusion.polished(rng) if setting.polish else fusion).network
+        found = fusion.polished(rng) if setting.polish else fusion
+        return as_sent(found.network, networks[0])
 
     return one_network(federation, local, combined, counted=True)

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pfnm.api import fuse_sites
 from pfnm.conversion import with_inputs
 from pfnm.fusing.atoms import part_of
+from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.sites import comparable
 from pfnm.matching.prior import RULES, Prior
 from pfnm.networks.graph import IntArray
@@ -56,16 +58,19 @@ def combine(
     method: str,
     budget: float | int | None = None,
     polished: bool = False,
+    inputs: Inputs | str | None = None,
     input_range: tuple[float, float] | None = None,
+    input_like: ArrayLike | None = None,
     rng: np.random.Generator,
 ) -> Server:
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
     last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one, without data. input_range: of the inputs, as `fuse` has it. counts:
-    what sites tell of their classes this time; used once all sites have told. With fewer than two
-    sites there is no matching yet.
+    then teach the global one. inputs, input_range, input_like: what is known of the inputs, as
+    `fuse` has it. counts: what sites tell of their classes this time; used once all sites have
+    told. With fewer than two sites there is no matching yet. Modules are sent whole, with what
+    batch normalisation remembers, and the global network is in that form too (see `modules.py`).
     """
     networks = {**server.sent, **returned}
     told = {**server.counts, **(counts or {})}
@@ -80,16 +85,35 @@ def combine(
         if server.network is not None:
             options["start"] = _start(server, networks, names)
     known = seen([told[name] for name in names]) if networks.keys() <= told.keys() else None
-    sites = comparable([networks[name] for name in names], known)
+    sites = comparable([matchable(networks[name]) for name in names], known)
     if method == "joint" or polished:
-        sites = with_inputs(sites, input_range=input_range)
+        sites = with_inputs(sites, inputs, input_range, input_like)
     fusion = fuse_sites(sites, **options)
     if polished:
         fusion = fusion.polished(rng)
     assignments = {
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
-    return Server(fusion.network, assignments, networks, fusion.objective, told)
+    network = as_sent(fusion.network, networks[names[0]])
+    return Server(network, assignments, networks, fusion.objective, told)
+
+
+def matchable(network: Network) -> Network:
+    """A module's network without batch normalisation; a perceptron (and no PyTorch) as it is."""
+    if network.program.examples is None:
+        return network
+    from pfnm.lab.modules import to_match
+
+    return to_match(network)
+
+
+def as_sent(network: Network, like: Network) -> Network:
+    """What was matched in the form in which sites send theirs."""
+    if network.program.examples is None:
+        return network
+    from pfnm.lab.modules import whole_again
+
+    return whole_again(network, like)
 
 
 def _start(
