@@ -51,6 +51,8 @@ class Check:
 class Fusion(Solution):
     """A solution, with the sites it was made of and how it was asked for.
 
+    Examples
+    --------
     >>> import pfnm
     >>> rng = np.random.default_rng(0)
     >>> def state_dict():
