@@ -22,7 +22,7 @@ def tell(texts: Iterable[str]) -> None:
 
 def size_warning(network: Network, sites: Sites) -> str | None:
     """A warning where the result is larger than what it was made of."""
-    together = sum(site.parameters for site in sites.networks)
+    together = sum(sites.parameters)
     if network.parameters <= together:
         return None
     return (

@@ -38,7 +38,7 @@ from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networ
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import BoolArray, Network, Tensor
+from pfnm.networks.network import Array, BoolArray, Network, Tensor
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
@@ -48,6 +48,7 @@ RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
 MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
 JOINT_SWEEPS = 2
+SINGLE_LARGEST = 1e6  # of atoms, of precisions and their inverses: single precision holds squares
 SWEEPS_PER_GROUP = 3
 
 
@@ -171,7 +172,7 @@ def joint_states(
             own = prior.for_group(group)
             atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
             matchings[group] = match(
-                atoms,
+                in_single(atoms, precisions),
                 own,
                 precisions=precisions,
                 prior_mean=prior_mean,
@@ -187,6 +188,19 @@ def joint_states(
         if sweep > 0:
             inner = {group: tuple(known[group]) for group in graph.inner}
             yield {group: matchings[group] for group in order}, inner
+
+
+def in_single(atoms: list[Array], precisions: Sequence[Array]) -> list[Array]:
+    """The atoms in single precision, where their numbers are of a usual size: products take half.
+
+    What this rounds away is far below what tells one candidate from another.
+    """
+    seen = np.array(precisions)
+    seen = seen[seen > 0]
+    usual = seen.size and seen.max() <= SINGLE_LARGEST and seen.min() >= 1 / SINGLE_LARGEST
+    if usual and all(np.abs(own).max() <= SINGLE_LARGEST for own in atoms):
+        return [own.astype(np.float32, copy=False) for own in atoms]
+    return atoms
 
 
 def _known_at_once(graph: UnitGraph, group: str) -> bool:

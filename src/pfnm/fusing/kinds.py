@@ -41,6 +41,8 @@ class Pictures:
     range: the lowest and the highest value, by default 0 and 1, or what mean and deviation make of
     these. channels_last: inputs run (height, width, channels), not (channels, height, width).
 
+    Examples
+    --------
     >>> print(Pictures(3, 32, 32))
     pictures of 3x32x32
     """
@@ -109,6 +111,8 @@ class Signals:
     mean, deviation: of all values, or of each channel's, by default 0 and 1. range: the lowest and
     the highest value, by default three deviations from the mean.
 
+    Examples
+    --------
     >>> print(Signals(12, 1000))
     signals of 12x1000
     """
@@ -164,6 +168,8 @@ class Table:
     whole: the columns (by number or name) of whole numbers. one_hot: groups of columns of which
     one is 1 and the others 0.
 
+    Examples
+    --------
     >>> print(Table(range=(0, 10), whole=[2], one_hot=[[3, 4, 5]]))
     table
     """
