@@ -20,12 +20,13 @@ from pfnm.formats import save
 from pfnm.formats.states import save_state
 from pfnm.fusing.assumptions import Assumption, assumptions
 from pfnm.fusing.atoms import part_of
+from pfnm.fusing.confidence import confidences
 from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import CHECK_PROBES, agreement, probe, site_agreements
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Network
+from pfnm.networks.network import Array, Network
 from pfnm.pages.account import account
 from pfnm.pages.fusion import fusion_page
 from pfnm.pages.page import Page
@@ -102,6 +103,16 @@ class Fusion(Solution):
             ),
         ]
         return tuple(text for text in found if text is not None) + self.doubts
+
+    @cached_property
+    def confidence(self) -> Mapping[str, tuple[Array, ...]]:
+        """How sure each match is, from 0 to 1: of each group an array a site, as `assignments`.
+
+        Worked out when it is asked for: how often a unit stays with those it was matched with (or
+        alone) where assignments are drawn by chance, likelier the better they are.
+        """
+        with threads.limited():
+            return confidences(self.sites, self.assignments, np.random.default_rng(0))
 
     def site_part(self, site: int) -> Network:
         """The global network cut down to the units of one site, in that site's order."""
