@@ -34,7 +34,8 @@ class Server:
     """The global network, which of its units each site has, and what each site sent last.
 
     assignments: group to site name to units. counts: site name to examples of each class, of those
-    sites that tell.
+    sites that tell. agreement: how like its sites together a joint fusion answered. averaging:
+    whether the sites have gone over to training the whole network (`schedule.py`).
     """
 
     network: Network | None = None
@@ -42,6 +43,8 @@ class Server:
     sent: Mapping[str, Network] = field(default_factory=dict)
     objective: float | None = None
     counts: Mapping[str, IntArray] = field(default_factory=dict)
+    agreement: float | None = None
+    averaging: bool = False
 
     def part(self, name: str) -> Network:
         """What a known site starts the next round from."""
@@ -59,20 +62,19 @@ def combine(
     budget: float | int | None = None,
     polished: bool = False,
     estimated: bool = False,
-    inputs: Inputs | str | None = None,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: tuple[float, float] | None = None,
-    input_like: ArrayLike | None = None,
     rng: np.random.Generator,
 ) -> Server:
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
     last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one. inputs, input_range, input_like: what is known of the inputs, as
-    `fuse` has it. counts: what sites tell of their classes this time; used once all sites have
-    told, or with `estimated`: those of the others then follow from what their networks answer. With
-    fewer than two sites there is no matching yet. Modules are sent whole, with what batch
-    normalisation remembers, and the global network is in that form too (see `modules.py`).
+    then teach the global one. inputs, input_range: what is known of the inputs, as `fuse` has it.
+    counts: what sites tell of their classes this time; used once all sites have told, or with
+    `estimated`: those of the others then follow from what their networks answer. With fewer than
+    two sites there is no matching yet. Modules are sent whole, with what batch normalisation
+    remembers, and the global network is in that form too (see `modules.py`).
     """
     networks = {**server.sent, **returned}
     told = {**server.counts, **(counts or {})}
@@ -89,7 +91,7 @@ def combine(
     sites = sites_of(networks, told)
     estimated = estimated and sites.class_counts is None and is_classifier(sites.networks[0])
     if method == "joint" or polished or estimated:
-        sites = with_inputs(sites, inputs, input_range, input_like)
+        sites = with_inputs(sites, inputs, input_range)
     if estimated:
         sites = with_counts(sites, _estimated_counts(sites, told, rng))
     fusion = fuse_sites(sites, **options)
@@ -99,7 +101,7 @@ def combine(
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
     network = as_sent(fusion.network, networks[names[0]])
-    return Server(network, assignments, networks, fusion.objective, told)
+    return Server(network, assignments, networks, fusion.objective, told, fusion.agreement)
 
 
 def sites_of(networks: Mapping[str, Network], counts: Mapping[str, IntArray]) -> Sites:

@@ -200,6 +200,12 @@ class Federation:
         chosen = self.setting.rng(SERVER_INPUTS).permutation(len(inputs))[:wanted]
         return inputs[np.sort(chosen)].astype(np.float32)
 
+    @property
+    def known_inputs(self) -> dict[str, Any]:
+        """What the server knows of the inputs, as `with_inputs` takes it."""
+        real = self.server_inputs
+        return {"input_range": self.input_range} if real is None else {"inputs": real}
+
     def start(self, site: int) -> Network:
         """A network before training; a site's own, whatever the method."""
         return self.make(self.setting.rng(STARTING, site))

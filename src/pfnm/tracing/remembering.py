@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.probes import is_classifier
-from pfnm.networks.network import Network, Tensor
+from pfnm.networks.network import Array, Network, Tensor
 from pfnm.threads import one_of_torch
 from pfnm.tracing.examples import Slot
 from pfnm.tracing.rules.call import Map as TracedMap
@@ -33,6 +33,7 @@ BATCH = 200  # of them are fitted together: their mean and variance are what is 
 STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
 BACKWARD = 3  # times the work of a run: with gradients
 MOST_SITES = 2  # to which one batch is fitted, so that many sites cost no more than two
+EVEN = 1.5  # times its even share: a site with more of a class has seen other data than others
 CLASSES = 0.05  # how much cross-entropy towards random classes counts beside the statistics
 SMOOTHNESS = 0.01  # how much differences of neighbours count
 SHIFTED = 16  # a picture is shifted by at most one part in so many of its side
@@ -46,11 +47,14 @@ HALVES = ("avx512_bf16", "amx_bf16")  # what processors call it
 class Remembered:
     """Inputs of a kind, fitted to what the sites' batch normalisations remember.
 
-    They are made once, and drawn from for every purpose, shifted a little.
+    They are made once, and drawn from for every purpose, shifted a little. Half of them seek random
+    classes too: of these all networks are sure, so that they teach well and judge badly.
     """
 
     kind: Inputs
     sites: Sequence[Network]
+    shares: Array
+    """(J, K): how much each site counts for each class."""
 
     @property
     def within(self) -> InputRange:
@@ -59,8 +63,16 @@ class Remembered:
 
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (count, inputs), of those that were fitted."""
-        order = np.resize(rng.permutation(len(self.pool)), count)
-        made = self.pool[order]
+        return self._drawn(np.concatenate(self.pool), count, rng)
+
+    def make_to_judge(
+        self, networks: Sequence[Network], count: int, rng: np.random.Generator
+    ) -> Tensor:
+        """Of those alone that seek no class."""
+        return self._drawn(self.pool[0], count, rng)
+
+    def _drawn(self, pool: Tensor, count: int, rng: np.random.Generator) -> Tensor:
+        made = pool[np.resize(rng.permutation(len(pool)), count)]
         moved = [
             shifted(torch.from_numpy(part), slot, rng).numpy()
             for part, slot in zip(_parts(made, self._program), self._slots, strict=True)
@@ -68,17 +80,29 @@ class Remembered:
         return np.concatenate(moved, axis=1)
 
     @cached_property
-    def pool(self) -> Tensor:
-        """All inputs that were fitted."""
+    def pool(self) -> tuple[Tensor, Tensor]:
+        """All inputs that were fitted: to the statistics alone, and to random classes too."""
         rng = np.random.default_rng(SEED)
         cost = self._program.cost
         assert cost is not None
-        runs = STEPS * min(MOST_SITES, len(self.sites))
+        runs = STEPS * self._together
         most = min(FITTING_WORK / (BACKWARD * cost.work), FITTING_VALUES / cost.values) / runs
-        count = int(np.clip(most, LEAST, POOL))
-        starts = self.kind.make(self.sites, count, rng)
-        batches = np.array_split(starts, max(1, round(count / BATCH)))
-        return np.concatenate([self._fitted(batch, rng) for batch in batches])
+        half = int(np.clip(most, LEAST, POOL)) // 2
+        found = []
+        for share in (0.0, CLASSES):
+            starts = self.kind.make(self.sites, half, rng)
+            batches = np.array_split(starts, max(1, round(half / BATCH)))
+            found.append(np.concatenate([self._fitted(batch, share, rng) for batch in batches]))
+        return found[0], found[1]
+
+    def __str__(self) -> str:
+        return str(self.kind)
+
+    @property
+    def _together(self) -> int:
+        """To how many sites one batch is fitted: to one where they have seen different data."""
+        even = self.shares.max() <= EVEN / len(self.sites)
+        return min(MOST_SITES, len(self.sites)) if even else 1
 
     @property
     def _program(self) -> ModuleProgram:
@@ -91,16 +115,17 @@ class Remembered:
         return self._program.examples.slots
 
     @one_of_torch()
-    def _fitted(self, start: Tensor, rng: np.random.Generator) -> Tensor:
-        """One batch, from where it starts."""
+    def _fitted(self, start: Tensor, classes: float, rng: np.random.Generator) -> Tensor:
+        """One batch, from where it starts; so much counts that it seeks classes."""
         low, high = (torch.from_numpy(np.asarray(end)) for end in self.within.ends)
         width = torch.from_numpy(np.asarray(self.within.width, dtype=np.float32))
-        chosen = rng.permutation(len(self.sites))[:MOST_SITES]
+        chosen = rng.permutation(len(self.sites))[: self._together]
         memories = [Memory(self.sites[j]) for j in chosen]
+        seen = self.shares[chosen].sum(axis=0)
+        labels = torch.from_numpy(rng.choice(len(seen), size=len(start), p=seen / seen.sum()))
         x = torch.from_numpy(start / np.asarray(self.within.width, dtype=np.float32))
         x.requires_grad_()
         optimizer = torch.optim.Adam([x], lr=RATE)
-        wanted = torch.from_numpy(rng.random(len(start)))
         for _ in range(STEPS):
             moved = torch.cat(
                 [
@@ -111,7 +136,7 @@ class Remembered:
                 ],
                 dim=1,
             )
-            apart = torch.stack([memory.distance(moved, wanted) for memory in memories])
+            apart = torch.stack([memory.distance(moved, labels, classes) for memory in memories])
             rough = torch.stack(
                 [
                     roughness(part, slot)
@@ -136,7 +161,7 @@ class Memory:
         assert isinstance(program, ModuleProgram)
         assert network.memory is not None
         self.program = program
-        self.classes = is_classifier(network)
+        self.classifies = is_classifier(network)
         self.tensors = {
             name: torch.from_numpy(np.ascontiguousarray(tensor, dtype=np.float32))
             for name, tensor in program.folding.unfold(network.tensors).items()
@@ -149,11 +174,10 @@ class Memory:
             for norm in program.folding.norms
         }
 
-    def distance(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    def distance(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
         """How far what leaves the normalisations is from what they remember, per unit.
 
-        Of classifiers also how far the answers are from random classes: `wanted` says which, as a
-        share of all.
+        Of classifiers also, `classes` times, how far the answers are from these labels.
         """
         found: list[torch.Tensor] = []
 
@@ -161,19 +185,19 @@ class Memory:
             if at.statistics is None or at.statistics[0] not in self.remembered:
                 return
             mean, variance = self.remembered[at.statistics[0]]
-            values = values.float()
-            over = [axis for axis in range(values.dim()) if axis != 1]
+            rows = values.float().movedim(1, -1).flatten(0, -2)
+            centre = rows.mean(dim=0)
+            power = (rows * rows).mean(dim=0)  # much quicker than the operation for variances
             scale = variance + FLOOR
-            apart = (values.mean(over) - mean).square() / scale
-            spread = (values.var(over, correction=0) + FLOOR).sqrt() - scale.sqrt()
+            apart = (centre - mean).square() / scale
+            spread = ((power - centre.square()).clamp_min(0) + FLOOR).sqrt() - scale.sqrt()
             found.append((apart + spread.square() / scale).mean())
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=halves_are_quick()):
             outputs = self.program.run_torch(self.tensors, inputs, look).float()
         total = torch.stack(found).mean()
-        if self.classes and len(outputs) == len(inputs):
-            classes = (wanted * outputs.shape[1]).long()
-            total = total + CLASSES * functional.cross_entropy(outputs, classes)
+        if classes and self.classifies and len(outputs) == len(inputs):
+            total = total + classes * functional.cross_entropy(outputs, labels)
         return total
 
 
