@@ -20,7 +20,7 @@ LEVELS = [
     {"polishing"},
     {"pages", "verdicts"},
     {"fusion"},
-    {"api"},
+    {"api", "many"},
     {"lab"},
     {"flower"},
     {"demo", "experiments", "frontier"},

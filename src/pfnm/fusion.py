@@ -20,6 +20,7 @@ from pfnm.formats import save
 from pfnm.formats.states import save_state
 from pfnm.fusing.assumptions import Assumption, assumptions
 from pfnm.fusing.atoms import part_of
+from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import CHECK_PROBES, agreement, probe, site_agreements
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
@@ -50,6 +51,8 @@ class Check:
 class Fusion(Solution):
     """A solution, with the sites it was made of and how it was asked for.
 
+    Examples
+    --------
     >>> import pfnm
     >>> rng = np.random.default_rng(0)
     >>> def state_dict():
@@ -90,7 +93,13 @@ class Fusion(Solution):
             size_warning(self.network, self.sites),
             None
             if by_labels
-            else verdict(self.agreement, self.site_agreement, polished=record is not None),
+            else verdict(
+                self.agreement,
+                self.site_agreement,
+                polished=record is not None,
+                network=self.network,
+                real=isinstance(self.sites.inputs, Given | Like),
+            ),
         ]
         return tuple(text for text in found if text is not None) + self.doubts
 

@@ -324,6 +324,14 @@ def show(fusion: pfnm.Fusion, output: Path, calibration: Any, page: Path | None)
         out.print(f"{page}: the same to look at; open it in a browser")
     for text in fusion.warnings:
         warn(text)
+    out.print(next_step(fusion, output))
+
+
+def next_step(fusion: pfnm.Fusion, output: Path) -> str:
+    """What one does with the file that was written."""
+    if fusion.network.program.examples is not None:
+        return f"next: pfnm.load({str(output)!r}, model=...) gives the module"
+    return f"next: measure it where there are labelled data: pfnm evaluate {output} --data FILE"
 
 
 def refuse_ignored(

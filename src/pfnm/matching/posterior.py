@@ -60,6 +60,7 @@ class PartSums:
         precision_columns = site.precision.size
         self.prior = prior
         self.start = prior.mean * prior.precision
+        self.start_square = float(self.start @ self.start)
         self.sums = np.empty((0, prior.mean.size), dtype=site.weighted.dtype)
         self.precisions = np.empty((0, precision_columns))
         self.squares = np.empty(0)
@@ -84,18 +85,30 @@ class PartSums:
         """Put the slots back to the prior, exactly."""
         self.sums[slots] = self.start
         self.precisions[slots] = self.prior.precision
-        self.squares[slots] = self.start @ self.start
+        self.squares[slots] = self.start_square
 
-    def add(self, slots: IntArray, part: Part, sign: int) -> None:
-        """Absorb (sign 1) or release (sign -1) a site's vectors at distinct slots."""
+    def absorb(self, slots: IntArray, part: Part) -> None:
+        """Add a site's vectors at distinct slots."""
         rows = self.sums[slots]
-        if sign > 0:
-            rows += part.weighted
-        else:
-            rows -= part.weighted
+        rows += part.weighted
+        self.precisions[slots] += part.precision
+        self._put(slots, rows)
+
+    def release(self, slots: IntArray, part: Part) -> None:
+        """Take a site's vectors out again."""
+        rows = self.sums[slots]
+        rows -= part.weighted
+        self.precisions[slots] -= part.precision
+        self._put(slots, rows)
+
+    def _put(self, slots: IntArray, rows: Array) -> None:
         self.sums[slots] = rows
-        self.precisions[slots] += sign * part.precision
         self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
+
+    def products(self, part: Part, slots: IntArray | slice) -> Array:
+        """v_l p . S_i of a site's units: (l, i)."""
+        result: Array = part.weighted @ self.sums[slots].T
+        return result
 
     def evidence(self, slots: IntArray | slice) -> Array:
         """|S_i|^2 / P_i of these slots."""
@@ -113,7 +126,7 @@ class Posterior:
         self.popularity: IntArray = np.zeros(0, dtype=np.intp)
         self.born: IntArray = np.zeros(0, dtype=np.intp)
         self.used = 0  # slots from here on have never been used
-        self._births = 0
+        self.births = 0
 
     def found(self, count: int) -> IntArray:
         """Slots for `count` new units, the youngest of all, in order."""
@@ -133,19 +146,19 @@ class Posterior:
 
     def renew(self, slots: IntArray) -> None:
         """Count these units as founded just now, in order."""
-        self.born[slots] = self._births + np.arange(slots.size)
-        self._births += slots.size
+        self.born[slots] = self.births + np.arange(slots.size)
+        self.births += slots.size
 
     def absorb(self, site: Sequence[Part], slots: IntArray) -> None:
         """Add a site whose unit l is the global unit in slots[l]."""
         for sums, part in zip(self.parts, site, strict=True):
-            sums.add(slots, part, 1)
+            sums.absorb(slots, part)
         self.popularity[slots] += 1
 
     def release(self, site: Sequence[Part], slots: IntArray) -> None:
         """Take a site out again; units left without a member are forgotten."""
         for sums, part in zip(self.parts, site, strict=True):
-            sums.add(slots, part, -1)
+            sums.release(slots, part)
         self.popularity[slots] -= 1
         empty = slots[self.popularity[slots] == 0]
         for sums in self.parts:
