@@ -1,7 +1,7 @@
 """How good fused modules are: small networks of pictures, fused, refitted and taught without data.
 
-    python studies/modules.py NETWORKS [--sets vgg vgg-classes ...] [--budgets 1 1.5 2] [--seeds 0]
-    python studies/modules.py --table
+    python studies/quality.py NETWORKS [--sets vgg vgg-classes ...] [--budgets 1 1.5 2] [--seeds 0]
+    python studies/quality.py --table
 
 NETWORKS is a folder of trained networks, NAME-seedS-siteJ.pt (bare state dicts), each with a .json
 beside it that holds "class_counts", and models.py with their classes. Rows go to
