@@ -71,13 +71,13 @@ docs: .venv/for-docs
 	$(PYTHON) -m venv .venv
 
 .venv/for-demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[sklearn]'
+	$(PIP) --editable '.[sklearn,report]'
 	touch $@
 
 # Python comes with a pip that may not know dependency groups yet.
 .venv/for-test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) 'pip>=25.1'
-	$(PIP) --editable '.[all,dask,flower,ray]' --group dev
+	$(PIP) --editable '.[all,dask,flower,mlflow,private,ray,tensorboard]' --group dev
 	touch $@
 
 .venv/for-docs: pyproject.toml constraints.txt | .venv/bin/python

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from pfnm.errors import PFNMError
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.noise import channels_of_noise, patches, standardised
+from pfnm.fusing.tokens import Tokens
 from pfnm.networks.network import Array, Network, Tensor
 
 # Natural pictures, in units of their range (CIFAR-10's test pictures: 0.48, 0.12, 0.21).
@@ -216,8 +217,8 @@ class Table:
         return "table"
 
 
-def parsed_kind(text: str) -> Pictures | Signals | Table:
-    """A kind from a text: pictures:3x32x32 (or 32x32x3, 28x28), signals:12x1000, table.
+def parsed_kind(text: str) -> Pictures | Signals | Table | Tokens:
+    """A kind from a text: pictures:3x32x32 (or 32x32x3, 28x28), signals:12x1000, tokens:96, table.
 
     What a kind is printed as will do too.
     """
@@ -233,18 +234,18 @@ def parsed_kind(text: str) -> Pictures | Signals | Table:
                 return Pictures(channels, height, width, channels_last=True)
             case "pictures", (channels, height, width):
                 return Pictures(channels, height, width)
-            case "signals", (length,):
-                return Signals(1, length)
-            case "signals", (channels, length):
-                return Signals(channels, length)
+            case "signals", ((length,) | (_, length)):
+                return Signals(lengths[0] if len(lengths) > 1 else 1, length)
             case "table", ():
                 return Table()
+            case "tokens", (vocabulary,):
+                return Tokens(vocabulary)
     except ValueError as error:
         if isinstance(error, PFNMError):
             raise
     raise PFNMError(
         f"inputs {text!r} is no kind pfnm knows; expected pictures:3x32x32 (channels, height, "
-        "width), signals:12x1000 (channels, length) or table"
+        "width), signals:12x1000 (channels, length), tokens:96 (how many there are) or table"
     )
 
 

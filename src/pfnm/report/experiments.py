@@ -18,7 +18,10 @@ from pfnm.experiments.rows import Row, Spread, fits, means, moments
 from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
 from pfnm.networks.network import Array
 from pfnm.report.drawing import (
+    DETAIL,
     LINES,
+    ROOM,
+    SIZED,
     STYLES,
     curve,
     legend,
@@ -33,16 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Whose size is part of the result.
-SIZED = ("kmeans", "pfnm", "pfnm-same", "joint-same", "joint", "pfnm-joint")
 BESIDE = ("ensemble", "local", "fedavg", "pfnm", "pfnm-same", "joint-same", "joint")
 SHARES = (0.1, 0.2, 0.5, 1, 2)  # of the parameters of all sites' networks: from one site's on
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 LEAST_SPAN = 0.1  # points that the colours of heat maps stand for
-ROOM = 3  # points below the lowest value after a round (D-SGD's first minibatches lie lower
-# still); a third of it above the highest
-DETAIL = 6  # points above and below the ensemble; what is further off is seen in the row above
 RESOLUTION = 130
 
 

@@ -185,11 +185,12 @@ class Memory:
             if at.statistics is None or at.statistics[0] not in self.remembered:
                 return
             mean, variance = self.remembered[at.statistics[0]]
-            values = values.float()
-            over = [axis for axis in range(values.dim()) if axis != 1]
+            rows = values.float().movedim(1, -1).flatten(0, -2)
+            centre = rows.mean(dim=0)
+            power = (rows * rows).mean(dim=0)  # much quicker than the operation for variances
             scale = variance + FLOOR
-            apart = (values.mean(over) - mean).square() / scale
-            spread = (values.var(over, correction=0) + FLOOR).sqrt() - scale.sqrt()
+            apart = (centre - mean).square() / scale
+            spread = ((power - centre.square()).clamp_min(0) + FLOOR).sqrt() - scale.sqrt()
             found.append((apart + spread.square() / scale).mean())
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=halves_are_quick()):
