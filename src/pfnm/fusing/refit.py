@@ -19,6 +19,7 @@ from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 
+NORMED = 2**19  # numbers of a weight whose norms are taken at a time
 TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 
 
@@ -47,9 +48,11 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
 
 def _norms(weight: Tensor, at: Map) -> Array:
     """The norm of what leads into each unit."""
-    rows = np.moveaxis(weight.astype(float), at.writes, 0).reshape(weight.shape[at.writes], -1)
-    result: Array = np.linalg.norm(rows.T, axis=0)
-    return result
+    units = np.moveaxis(weight, at.writes, 0)
+    count = max(1, NORMED // units[0].size)  # a large weight is not held in double
+    blocks = (units[start : start + count] for start in range(0, len(units), count))
+    found = [np.linalg.norm(b.astype(float).reshape(len(b), -1).T, axis=0) for b in blocks]
+    return np.concatenate(found)
 
 
 def refit(

@@ -123,15 +123,15 @@ def match(
         sweeps = prior.choices.round_sweeps if sweeps is None else sweeps
     orders = (rng.permutation(len(sites)) for _ in itertools.count())
     assignments, objective, trace, settled = _run(matcher, first, orders, sweeps)
+    if used_up:
+        vectors, seen = [], np.empty((0, mean.size))
     return Matching(
         assignments,
         np.bincount(np.concatenate(assignments)),
         objective,
         tuple(trace),
         settled,
-        partial(
-            _mean, () if used_up else vectors, seen, assignments, mean, 1 / prior.prior_variance
-        ),
+        partial(_mean, vectors, seen, assignments, mean, 1 / prior.prior_variance),
     )
 
 
@@ -175,7 +175,7 @@ class _Matcher:
         self.widths = [len(site[0].weighted) for site in sites]
         self.found = [found_scores(site, priors) for site in sites]
         self.number = number_terms(max(self.widths), prior, len(sites))
-        self.posterior = Posterior(priors, sites[0])
+        self.posterior = Posterior(priors, sites[0], width_limit)
         self.join = KeptScores(sites, prior, self.posterior)
         self.slots: list[IntArray | None] = [None] * len(sites)
         self.changes = 0  # steps so far that changed an assignment

@@ -17,6 +17,7 @@ from pfnm.networks.network import Array
 
 GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a unit
 BLOCK = 64  # slots come in whole blocks: a product at the edge of a matrix may round otherwise
+ADDED = 2**19  # numbers that are added at a time: large units are not held once more
 
 
 def in_blocks(count: int) -> int:
@@ -72,12 +73,9 @@ class PartSums:
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` slots; the new ones hold the prior."""
         new = np.arange(len(self.sums), capacity)
-        more = np.empty((new.size, self.sums.shape[1]), dtype=self.sums.dtype)
-        self.sums = np.concatenate([self.sums, more]) if len(self.sums) else more
-        self.precisions = np.concatenate(
-            [self.precisions, np.empty((new.size, self.precisions.shape[1]))]
-        )
-        self.squares = np.concatenate([self.squares, np.empty(new.size)])
+        self.sums = _longer(self.sums, capacity)
+        self.precisions = _longer(self.precisions, capacity)
+        self.squares = _longer(self.squares, capacity)
         self.reset(new)
 
     def reset(self, slots: IntArray) -> None:
@@ -88,14 +86,17 @@ class PartSums:
 
     def add(self, slots: IntArray, part: Part, sign: int) -> None:
         """Absorb (sign 1) or release (sign -1) a site's vectors at distinct slots."""
-        rows = self.sums[slots]
-        if sign > 0:
-            rows += part.weighted
-        else:
-            rows -= part.weighted
-        self.sums[slots] = rows
         self.precisions[slots] += sign * part.precision
-        self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
+        count = max(1, ADDED // self.sums.shape[1])
+        for start in range(0, slots.size, count):
+            here = slice(start, start + count)
+            rows = self.sums[slots[here]]
+            if sign > 0:
+                rows += part.weighted[here]
+            else:
+                rows -= part.weighted[here]
+            self.sums[slots[here]] = rows
+            self.squares[slots[here]] = np.einsum("ld,ld->l", rows, rows)
 
     def evidence(self, slots: IntArray | slice) -> Array:
         """|S_i|^2 / P_i of these slots."""
@@ -105,10 +106,20 @@ class PartSums:
         return result
 
 
+def _longer(values: Array, length: int) -> Array:
+    """With room for so many rows."""
+    result = np.empty((length, *values.shape[1:]), dtype=values.dtype)
+    result[: len(values)] = values
+    return result
+
+
 class Posterior:
     """The sums of all parts, with the popularity and the age of every global unit."""
 
-    def __init__(self, priors: Sequence[PriorPart], site: Sequence[Part]) -> None:
+    def __init__(
+        self, priors: Sequence[PriorPart], site: Sequence[Part], width_limit: int | None = None
+    ) -> None:
+        self.width_limit = width_limit
         self.parts = [PartSums(prior, part) for prior, part in zip(priors, site, strict=True)]
         self.popularity: IntArray = np.zeros(0, dtype=np.intp)
         self.born: IntArray = np.zeros(0, dtype=np.intp)
@@ -122,7 +133,10 @@ class Posterior:
         slots = np.concatenate([free, fresh])
         self.used += fresh.size
         if self.used > self.popularity.size:
-            capacity = in_blocks(max(self.used, GROWTH * self.popularity.size))
+            room = GROWTH * self.popularity.size
+            if self.width_limit is not None:
+                room = min(room, self.width_limit)
+            capacity = in_blocks(max(self.used, room))
             more = capacity - self.popularity.size
             self.popularity = np.pad(self.popularity, (0, more))
             self.born = np.pad(self.born, (0, more))

@@ -28,7 +28,7 @@ from pfnm.tracing.proof import distance
 from pfnm.tracing.resize import resized, runs_like
 from pfnm.tracing.rules.call import Map as TracedMap
 from pfnm.tracing.rules.call import Rule
-from pfnm.tracing.trace import Trace, module_outputs, trace
+from pfnm.tracing.trace import Trace, module_outputs, program_outputs, trace
 
 BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers stays small
 POSITIONS = 4  # of a picture or signal at which it is seen what units do
@@ -123,7 +123,8 @@ class ModuleProgram:
         """The outputs (examples, outputs), a row for every position where there are several."""
         look = None if visit is None else self._looking(visit)
         axis = _output_axis(self.trace)
-        found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look)]
+        with self.trace.example.seeded():
+            found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look)]
         return np.concatenate(found)
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
@@ -143,8 +144,9 @@ class ModuleProgram:
                 total[1] += rows.sum(dim=0)
                 total[2] += rows.square().sum(dim=0)
 
-        for _ in self._run(tensors, inputs, look):
-            pass
+        with self.trace.example.seeded():
+            for _ in self._run(tensors, inputs, look):
+                pass
         result = {}
         for name, (count, total, squares) in sums.items():
             mean = (total / count).numpy()
@@ -315,9 +317,11 @@ def refusal(module: nn.Module, network: Network) -> str | None:
     program = program_of(network)
     example = program.trace.example
     unfolded = program.folding.unfold(network.tensors)
-    expected = program.trace.program.run(unfolded, example.inputs, example.kwargs)
-    state = program.trace.state(unfolded)
-    return runs_like(module, state, example.inputs, dict(example.kwargs), expected, program.answer)
+    own = program.trace.program
+    expected = program_outputs(own, unfolded, example)[own.output]
+    state, kwargs = program.trace.state(unfolded), dict(example.kwargs)
+    with example.seeded():
+        return runs_like(module, state, example.inputs, kwargs, expected, program.answer)
 
 
 def given_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -352,7 +356,7 @@ def _check_same(module: nn.Module, name: str, found: Trace, tensors: Mapping[str
     """An error unless a module answers as the trace of the first one does with its tensors."""
     expected = module_outputs(module, found.example)[found.program.output]
     try:
-        answered = found.program.run(tensors, found.example.inputs, found.example.kwargs)
+        answered = program_outputs(found.program, tensors, found.example)[found.program.output]
         same = answered.shape == expected.shape and distance(answered, expected) <= SAME
     except RuntimeError:  # whatever PyTorch says of sizes that do not fit
         same = False

@@ -222,7 +222,7 @@ def _same_as_module(
     """An error unless the program gives what the module gives."""
     expected = module_outputs(module, example)
     try:
-        found = _outputs(program, tensors, example)
+        found = program_outputs(program, tensors, example)
     except Exception as error:  # whatever an operation says
         raise PFNMError(
             f"{type(module).__name__} cannot be run from its graph: {first_line(error)}"
@@ -238,9 +238,9 @@ def _same_as_module(
             )
 
 
-def _outputs(program: Program, tensors: Mapping[str, Any], example: Example) -> list[Any]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(example.seed)
+def program_outputs(program: Program, tensors: Mapping[str, Any], example: Example) -> list[Any]:
+    """What a program gives on the example inputs, flat; what is random as a module has it."""
+    with example.seeded():
         return program.outputs(tensors, example.inputs, example.kwargs)
 
 
@@ -256,8 +256,7 @@ def module_outputs(module: nn.Module, example: Example) -> list[Any]:
         lambda own: own.clone() if isinstance(own, Tensor) else own,
         (example.inputs, dict(example.kwargs)),
     )
-    with evaluating(module), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(example.seed)
+    with evaluating(module), torch.no_grad(), example.seeded():
         return pytree.tree_leaves(module(*inputs, **kwargs))
 
 
