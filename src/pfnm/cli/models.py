@@ -35,7 +35,7 @@ ExampleOption = Annotated[
     list[str] | None,
     typer.Option(
         help="The shape of the model's input with its batch: 2,3,32,32; of tokens below 100: "
-        "2,16:100. Once for each input.",
+        "2,16:100. Once for each input. Of an ONNX graph only where it does not state it.",
         rich_help_panel=KNOWN,
     ),
 ]
@@ -46,9 +46,9 @@ def made_model(
 ) -> tuple[Any, Any]:
     """A module of the class that --model names, and example inputs of these shapes; or nothing."""
     if model is None:
-        if arguments is not None or example:
-            raise PFNMError("--model-args and --example belong to --model; give that too")
-        return None, None
+        if arguments is not None:
+            raise PFNMError("--model-args belong to --model; give that too")
+        return None, _examples(example) if example else None
     if not example:
         raise PFNMError(
             "--model needs --example, the shape of its input with the batch: --example 2,3,32,32"
@@ -60,12 +60,21 @@ def made_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(EXAMPLE_SEED)
         made = _made(model, _class(model), arguments)
-        inputs = tuple(_example(text) for text in example)
     if not isinstance(made, torch.nn.Module):
         raise PFNMError(
             f"--model {model} makes a {type(made).__name__}, expected a torch.nn.Module"
         )
-    return made, inputs
+    return made, _examples(example)
+
+
+def _examples(texts: list[str]) -> tuple[Any, ...]:
+    try:
+        import torch
+    except ImportError:
+        raise PFNMError("--example needs PyTorch; pip install 'pfnm[torch]'") from None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(EXAMPLE_SEED)
+        return tuple(_example(text) for text in texts)
 
 
 def _class(model: str) -> Any:

@@ -24,6 +24,8 @@ from pfnm.threads import one_of_torch
 from pfnm.tracing.axes import leaves
 from pfnm.tracing.examples import Examples, examples_of
 from pfnm.tracing.folding import Folding, Norm, Statistics
+from pfnm.tracing.groups import ByHand
+from pfnm.tracing.onnx_module import OnnxModule
 from pfnm.tracing.proof import distance
 from pfnm.tracing.resize import resized, runs_like
 from pfnm.tracing.rules.call import Map as TracedMap
@@ -48,6 +50,8 @@ class ModuleProgram:
     examples: Examples
     activation: str | None = None
     activation_told: bool = True
+    source: OnnxModule | None = None
+    """The graph that the first module was read from, to be written again."""
     work: float = field(init=False)
     """Multiplications for one example."""
 
@@ -231,13 +235,18 @@ def from_modules(
     labels: Sequence[Sequence[Label] | None] | None = None,
     names: Sequence[str] | None = None,
     rules: Mapping[str, Rule] | None = None,
+    groups: ByHand = (),
 ) -> list[Network]:
     """Modules of one architecture as networks: traced once, each proved to be what was traced."""
     args, kwargs = given_inputs(example_inputs)
-    found = trace(modules[0], *args, output=output, rules=rules, **kwargs)
+    found = trace(modules[0], *args, output=output, rules=rules, groups=groups, **kwargs)
     _refuse_pinned(found)
     program = _taking_rows(
-        ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs)),
+        ModuleProgram(
+            found,
+            examples_of(found.example.inputs, found.example.kwargs),
+            source=modules[0] if isinstance(modules[0], OnnxModule) else None,
+        ),
         found.tensors(modules[0]),
     )
     graph = program.folding.graph(_with_outputs(found))
@@ -347,8 +356,8 @@ def _refuse_pinned(found: Trace) -> None:
     for own in found.pinned:
         if own.in_the_way:
             raise PFNMError(
-                f"{found.name}: {own}; give a rule for the operation (axis_rules=...), or a "
-                "pfnm.Network with the groups stated by hand"
+                f"{found.name}: {own}; give a rule for the operation (axis_rules=...), or state "
+                f"the group by hand (axis_groups=[{{{own.tensor!r}: {own.axis}, ...}}])"
             )
 
 
@@ -399,6 +408,19 @@ def program_of(network: Network) -> ModuleProgram:
     if not isinstance(network.program, ModuleProgram):
         raise PFNMError(f"{network.name} is no traced module, which this needs")
     return network.program
+
+
+def to_graph(network: Network, notes: Mapping[str, Any], inputs: Inputs | None = None) -> bytes:
+    """The ONNX graph that the first site was read from, with the network's tensors."""
+    program = program_of(network)
+    if program.source is None:
+        raise PFNMError(
+            "only what was fused from ONNX graphs is written as one; choose another format, or "
+            "torch.onnx.export(fusion.model, ...)"
+        )
+    module = to_module(network, program.source, inputs)
+    assert isinstance(module, OnnxModule)
+    return module.written(program.trace.example.inputs, notes)
 
 
 def module_with(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> nn.Module:

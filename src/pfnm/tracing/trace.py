@@ -113,12 +113,14 @@ def trace(
     *example_inputs: Any,
     output: str | int | None = None,
     rules: Mapping[str, Rule] | None = None,
+    groups: grouping.ByHand = (),
     **kwargs: Any,
 ) -> Trace:
     """The unit groups of a module, found from its operations and proved on example inputs.
 
     output: which of several outputs the groups must not change (a number, or a key of a dict or
     dataclass); the first tensor if it is not said. rules: what custom operations do to axes.
+    groups: some stated by hand, beside those that are found.
     """
     if next(iter(module.state_dict()), None) is None:
         raise PFNMError(f"{type(module).__name__} has no tensors; there is nothing to match")
@@ -127,6 +129,7 @@ def trace(
     state = module.state_dict()
     tensors = {name: state[name].detach() for name in exported.names}
     found = walk(exported, tensors, rules)
+    grouping.join_by_hand(found, groups)
     grouping.pin_outputs(found, exported, chosen)
     grouping.pin_unused(found)
     layouts = grouping.layouts(found)
