@@ -158,10 +158,10 @@ class ModuleProgram:
         return result
 
     def _run(self, tensors: Mapping[str, Any], inputs: Any, look: Any) -> Any:
-        own = {
-            name: torch.from_numpy(np.ascontiguousarray(tensor))
-            for name, tensor in self.folding.unfold(tensors).items()
-        }
+        unfolded = self.folding.unfold(tensors)
+        own = self.trace.program.prepared(
+            {name: torch.from_numpy(np.ascontiguousarray(t)) for name, t in unfolded.items()}
+        )
         block = max(1, BLOCK_NUMBERS // max(self.examples.numbers, 1))
         block = self.examples.together or block
         for start in range(0, len(inputs), block):
