@@ -1,8 +1,10 @@
 """How fast the engine is: against plain equations, against its floor, and as sites grow.
 
-Engine, floor and plain equations run in one process on the same inputs; the engine's and floor's
-times are medians after a first run, the plain equations, which take minutes, run once. Every number
-of sites is a process of its own. Results are printed and written to benchmarks/engine.json.
+Engine, floor (the engine's matrix products and assignments alone) and plain equations run in one
+process on the same inputs; the engine's and floor's times are medians after a first run, the plain
+equations, which take minutes, run once. Times are of the processor, for one thread (set
+OPENBLAS_NUM_THREADS=1). Every number of sites is a process of its own. Results are printed and
+written to benchmarks/engine.json.
 """
 
 from __future__ import annotations
@@ -17,18 +19,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import scipy.optimize
-from plain import plain_match
+from plain import plain_match, plain_matching
 from rich.console import Console
 from rich.table import Table
 
-from pfnm.matching import matching
+from pfnm.fusing import topdown
+from pfnm.fusing.sites import comparable
+from pfnm.fusing.topdown import fuse_topdown
+from pfnm.matching import matching, score
 from pfnm.matching.matching import match
+from pfnm.matching.posterior import Part, PartSums
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Array
 
@@ -40,6 +48,7 @@ SEED = 0
 REPEATS = 5
 NOISE = 1.0  # standard deviation of a site's atoms about the true ones, which have 1
 QUIET = 0.3  # noise with which the true units are found again, so that their number is bounded
+TRAINED = 6.0  # times the made-up weights: as large as makes the lower layers wide
 PRIOR = Prior(prior_variance=10.0, site_variance=1.0, mass=1.0, rules="published")
 
 
@@ -60,9 +69,9 @@ def synthetic_sites(
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
+    start = time.process_time()
     result = call()
-    return time.perf_counter() - start, result
+    return time.process_time() - start, result
 
 
 def engine(atoms: Sequence[Array], precisions: Sequence[Array]) -> matching.Matching:
@@ -70,72 +79,113 @@ def engine(atoms: Sequence[Array], precisions: Sequence[Array]) -> matching.Matc
     return match(atoms, PRIOR, precisions=precisions, sweeps=SWEEPS, rng=rng)
 
 
-def floor_of(atoms: Sequence[Array], precisions: Sequence[Array]) -> Callable[[], None]:
-    """The matrix products and assignments of an engine run, to be called bare."""
-    shapes: list[tuple[int, int]] = []
+def floor_of(run: Callable[[], Any]) -> Callable[[], None]:
+    """The matrix products and assignments of a run, to be called bare."""
+    products: list[tuple[int, int, int]] = []
     problems: list[Array] = []
-    inner_assign: Callable[..., Any] = vars(matching)["assign"]
-    inner_solver: Callable[..., Any] = scipy.optimize.linear_sum_assignment
+    inner_products, inner_solver = PartSums.products, scipy.optimize.linear_sum_assignment
+    inner_all, inner_gain = matching.with_products, score._evidence_gain  # type: ignore[attr-defined]
 
-    def recording_assign(join: Array, found: Array, number: Array) -> Any:
-        shapes.append(join.shape)
-        return inner_assign(join, found, number)
+    def recording_products(sums: PartSums, part: Part, slots: Any) -> Any:
+        result = inner_products(sums, part, slots)
+        products.append((*result.shape, part.weighted.shape[1]))
+        return result
+
+    def recording_all(sites: Sequence[Part], prior: Any) -> Any:
+        units = sum(len(site.weighted) for site in sites)
+        products.append((units, units, sites[0].weighted.shape[1]))
+        return inner_all(sites, prior)
+
+    def recording_gain(part: Part, sums: PartSums, slots: Any) -> Any:
+        result = inner_gain(part, sums, slots)
+        if not sums.uniform:
+            products.extend([(*result.shape, part.weighted.shape[1])] * 2)
+        return result
 
     def recording_solver(matrix: Array, maximize: bool = False) -> Any:
         problems.append(matrix.copy())
         return inner_solver(matrix, maximize=maximize)
 
     with (
-        patch.object(matching, "assign", recording_assign),
+        patch.object(PartSums, "products", recording_products),
+        patch.object(matching, "with_products", recording_all),
+        patch.object(score, "_evidence_gain", recording_gain),
         patch.object(scipy.optimize, "linear_sum_assignment", recording_solver),
     ):
-        engine(atoms, precisions)
-    inputs = atoms[0].shape[1] - CLASSES
-    widest = max(columns for _, columns in shapes)
+        run()
     rng = np.random.default_rng(SEED)
-    wide, narrow = rng.normal(size=(UNITS, inputs)), rng.normal(size=(UNITS, CLASSES))
-    sums, outputs = rng.normal(size=(widest, inputs)), rng.normal(size=(widest, CLASSES))
+    numbers = rng.normal(size=max(max(a, b) * c for a, b, c in products))
 
     def bare() -> None:
-        for _, columns in shapes:
-            wide @ sums[:columns].T
-            narrow @ outputs[:columns].T
-            narrow @ outputs[:columns].T
+        for rows, columns, dimensions in products:
+            left = numbers[: rows * dimensions].reshape(rows, dimensions)
+            right = numbers[: columns * dimensions].reshape(columns, dimensions)
+            left @ right.T
         for problem in problems:
             inner_solver(problem, maximize=True)
 
     return bare
 
 
-def against_plain(inputs: int) -> dict[str, Any]:
-    """30 sites x 100 units, 5 sweeps: the engine, its floor, and the plain transcription."""
-    sites = 30
-    atoms, precisions = synthetic_sites(sites, inputs, true_units=600)
-    bare = floor_of(atoms, precisions)
+def compared(
+    case: str, run: Callable[[], Any], plain: Callable[[], Any], found: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The engine, its floor, and the plain transcription. found: the assignments of a result."""
+    bare = floor_of(run)
     ours, floors = [], []
     for _ in range(REPEATS):
-        seconds, result = timed(lambda: engine(atoms, precisions))
+        seconds, result = timed(run)
         ours.append(seconds)
         floors.append(timed(bare)[0])
-    plain_seconds, plain = timed(
-        lambda: plain_match(atoms, precisions, PRIOR, SWEEPS, np.random.default_rng(SEED))
-    )
-    same = all(np.array_equal(a, b) for a, b in zip(plain, result.assignments, strict=True))
+    plain_seconds, plain_result = timed(plain)
+    pairs = zip(found(plain_result), found(result), strict=True)
     engine_seconds, floor_seconds = statistics.median(ours), statistics.median(floors)
     return {
-        "inputs": inputs,
-        "sites": sites,
-        "units": UNITS,
-        "sweeps": SWEEPS,
-        "global_units": result.width,
-        "reassigned_per_sweep": [sweep.reassigned for sweep in result.trace],
+        "case": case,
         "plain_seconds": plain_seconds,
         "engine_seconds": engine_seconds,
         "floor_seconds": floor_seconds,
         "times_faster_than_plain": plain_seconds / engine_seconds,
         "times_the_floor": engine_seconds / floor_seconds,
-        "same_assignments": same,
+        "same_assignments": all(np.array_equal(a, b) for a, b in pairs),
     }
+
+
+def one_layer(inputs: int) -> dict[str, Any]:
+    """30 sites of 100 units, 5 sweeps."""
+    atoms, precisions = synthetic_sites(30, inputs, true_units=600)
+    return compared(
+        f"30 sites of {UNITS} units, {inputs} inputs",
+        lambda: engine(atoms, precisions).assignments,
+        lambda: plain_match(atoms, precisions, PRIOR, SWEEPS, np.random.default_rng(SEED)),
+        list,
+    )
+
+
+def three_layers() -> dict[str, Any]:
+    """10 sites of three hidden layers, top-down by the published rules."""
+    from joint import site_networks
+
+    networks = [
+        replace(network, tensors={name: TRAINED * t for name, t in network.tensors.items()})
+        for network in site_networks(3)
+    ]
+    known = comparable(networks)
+
+    def fused() -> Any:
+        rng = np.random.default_rng(SEED)
+        return fuse_topdown(known, prior=PRIOR, sweeps=SWEEPS, rng=rng)
+
+    def plainly() -> Any:
+        with patch.object(topdown, "match", plain_matching):
+            return fused()
+
+    return compared(
+        f"10 sites of three layers of {UNITS} units, 784 inputs",
+        fused,
+        plainly,
+        lambda fusion: [a for own in fusion.assignments.values() for a in own],
+    )
 
 
 def growth(sites: int) -> dict[str, Any]:
@@ -182,12 +232,13 @@ def main() -> None:
         print(json.dumps(growth(arguments.growth)))
         return
     console = Console(width=200)
-    compared = [against_plain(inputs) for inputs in (784, 3072)]
-    console.print(table("One matching against the plain equations and the floor", compared))
-    OUT.write_text(json.dumps({"machine": machine(), "compared": compared}, indent=2) + "\n")
+    rows = []
+    for case in (partial(one_layer, 784), three_layers, partial(one_layer, 3072)):
+        rows.append(case())
+        console.print(table("Matching against the plain equations and the floor", rows))
     grown = [in_own_process(sites) for sites in (10, 30, 100, 300, 1000)]
     console.print(table("Growth with the number of sites (784 inputs)", grown))
-    result = {"machine": machine(), "compared": compared, "growth": grown}
+    result = {"machine": machine(), "compared": rows, "growth": grown}
     OUT.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from pfnm.matching.matching import Matching
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
@@ -21,14 +22,16 @@ def plain_match(
     prior: Prior,
     sweeps: int,
     rng: np.random.Generator,
+    prior_mean: Array | float = 0.0,
 ) -> list[IntArray]:
-    """Algorithm 1 with the prior's rules; prior mean zero."""
+    """Algorithm 1 with the prior's rules."""
     sites, rules = len(atoms), prior.choices
     p_0 = 1 / prior.prior_variance
+    start = np.broadcast_to(prior_mean, atoms[0].shape[1]) * p_0
     order = sorted(range(sites), key=lambda j: -len(atoms[j]))
     first = order[0]
     assignments: list[IntArray] = [np.empty(0, dtype=np.intp)] * sites
-    sums = atoms[first] * precisions[first]
+    sums = start + atoms[first] * precisions[first]
     weights = np.tile(p_0 + precisions[first], (len(atoms[first]), 1))
     popularity = np.ones(len(atoms[first]), dtype=np.intp)
     assignments[first] = np.arange(len(atoms[first]))
@@ -57,13 +60,13 @@ def plain_match(
             scores[unit, :width] = row.sum(axis=1) + rules.popularity_factor * np.log(
                 counted / (sites - counted)
             )
-            new = ((v[unit] * p) ** 2 / (p + p_0)).sum()
+            new = ((v[unit] * p + start) ** 2 / (p + p_0) - start**2 / p_0).sum()
             scores[unit, width:] = new - 2 * np.log(k / (prior.mass / sites))
         column = linear_sum_assignment(scores, maximize=True)[1]
         founders = column >= width
         column[founders] = width + np.arange(founders.sum())
         new_units = int(founders.sum())
-        sums = np.concatenate([sums, np.zeros((new_units, sums.shape[1]))])
+        sums = np.concatenate([sums, np.tile(start, (new_units, 1))])
         weights = np.concatenate([weights, np.full((new_units, sums.shape[1]), p_0)])
         popularity = np.concatenate([popularity, np.zeros(new_units, dtype=np.intp)])
         sums[column] += v * p
@@ -71,3 +74,20 @@ def plain_match(
         popularity[column] += 1
         assignments[j] = column
     return assignments
+
+
+def plain_matching(
+    atoms: Sequence[Array],
+    prior: Prior,
+    *,
+    precisions: Sequence[Array],
+    prior_mean: Array,
+    sweeps: int,
+    rng: np.random.Generator,
+    **_: object,
+) -> Matching:
+    """The same in place of `match`, as top-down fusion calls it."""
+    found = plain_match(atoms, precisions, prior, sweeps, rng, prior_mean)
+    popularity = np.bincount(np.concatenate(found))
+    nothing: Array = np.empty(0)
+    return Matching(tuple(found), popularity, 0.0, None, prior, (), False, lambda: nothing)

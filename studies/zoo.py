@@ -24,7 +24,7 @@ from zoo_networks import NETWORKS, Made
 
 import pfnm
 from pfnm.errors import PFNMError
-from pfnm.tracing import modules
+from pfnm.tracing import running
 from pfnm.tracing.proof import distance
 from pfnm.tracing.shuffling import shuffled_by
 from pfnm.tracing.trace import Trace, module_outputs, trace
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "zoo.md"
 ROWS = ROOT / "results" / "zoo.jsonl"
 COPIES = 3
-WORK = 1e8  # multiplications for made-up inputs: a fortieth of the default, for copies need few
+WORK = 1e8  # multiplications for made-up inputs: far below the default, for copies need few
 SPREAD = 0.2  # of what is added to scales, biases and statistics, so that none of them is trivial
 HEAD = """# Networks of other libraries
 
@@ -153,7 +153,7 @@ def measured() -> dict[str, Row]:
 
 def measure_all() -> None:
     """Every network that has no row yet, the small ones first; then the page."""
-    modules.WORK = WORK
+    running.WORK = WORK
     done = measured()
     left = [name for name in NETWORKS if name not in done]
     sizes = {name: parameters(built(NETWORKS[name][1])[0]) for name in left}

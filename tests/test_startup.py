@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-LATER = ("scipy.optimize", "torch", "onnx", "sklearn")
+LATER = ("scipy.linalg", "scipy.optimize", "scipy.special", "torch", "onnx", "sklearn")
 PROGRAM = """
 import sys
 from pfnm_command import main
@@ -16,7 +16,10 @@ finally:
 """
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["no-such-command"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["--help"], ["fuse", "--help"], ["no-such-command"], ["fuse", "no-such-file"]],
+)
 def test_what_needs_no_computing_loads_no_libraries_for_it(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(later=LATER), *arguments],

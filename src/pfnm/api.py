@@ -47,7 +47,7 @@ def fuse(
     labels: Sequence[Sequence[Label] | None] | None = None,
     activation: str | None = None,
     head: str | None = None,
-    inputs: Inputs | str | None = None,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
     example_inputs: Any = None,
@@ -85,9 +85,12 @@ def fuse(
         and what the outputs are ("sigmoid", "softmax" or "values").
     inputs
         Of what kind the inputs are: `Pictures(3, 32, 32)`, `Signals(12, 1000)`, `Table()`, or a
-        text such as "pictures:3x32x32". By default the kind the sites agree most on.
+        text such as "pictures:3x32x32". By default the kind the sites agree most on. Or real
+        inputs without labels, tens or hundreds, in place of made-up ones: an array, a tensor or a
+        DataLoader.
     input_range, input_like
-        Between which values inputs lie (default 0 to 1), or a few real ones to imitate.
+        Between which values inputs lie (default 0 to 1), or a few real ones to imitate: made-up
+        ones stand beside them.
     example_inputs, output, model, axis_rules, axis_groups
         For PyTorch modules: a batch as they take it (a tensor, a tuple of positional inputs, or a
         dict of keyword inputs), and which of several outputs counts (by number or key). With files
@@ -109,6 +112,8 @@ def fuse(
     seed
         Of everything random.
 
+    Examples
+    --------
     >>> from pfnm import Network, fuse
     >>> from pfnm.networks.perceptron import mlp
     >>> rng = np.random.default_rng(0)
@@ -346,7 +351,7 @@ def check(
     labels: Sequence[Sequence[Label] | None] | None = None,
     activation: str | None = None,
     head: str | None = None,
-    inputs: Inputs | str | None = None,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
     seed: int = 0,

@@ -19,10 +19,11 @@ from pfnm.formats.states import read_state
 from pfnm.formats.tables import counts_matrix, read_class_counts
 from pfnm.fusing.choosing import chosen_inputs
 from pfnm.fusing.doubts import estimated_shares
-from pfnm.fusing.inputs import InputRange, Inputs, Like, Scaled, WithUnits
+from pfnm.fusing.inputs import Given, InputRange, Inputs, Like, Scaled, WithUnits
 from pfnm.fusing.kinds import Pictures, Signals, Table, parsed_kind
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites, comparable, in_scaled_units, with_counts
+from pfnm.fusing.tokens import Tokens, Written, writes
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.outputs import with_head
 from pfnm.networks.perceptron import with_activation
@@ -34,6 +35,7 @@ Ends = tuple[ArrayLike, ArrayLike]
 Counts = ArrayLike | Mapping[str, Any] | str | PathLike[str] | None
 """Examples of each class at each site: (J, K), a mapping from site name, a file, "estimated"."""
 ESTIMATED = "estimated"  # class counts, from what the sites' networks answer
+MOST_REAL = 5000  # real inputs that are taken of a loader: more help no more
 SHARE_PROBES = 1000  # on which they are estimated
 
 
@@ -45,7 +47,7 @@ def as_sites(
     labels: Sequence[Sequence[Label] | None] | None = None,
     activation: str | None = None,
     head: str | None = None,
-    inputs: Inputs | str | None = None,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
     example_inputs: Any = None,
@@ -143,7 +145,7 @@ def recorded_inputs(record: Mapping[str, Any]) -> tuple[str | None, Ends | None]
 
 def with_inputs(
     sites: Sites,
-    inputs: Inputs | str | None = None,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: Ends | None = None,
     input_like: ArrayLike | None = None,
 ) -> Sites:
@@ -153,6 +155,14 @@ def with_inputs(
     networks, or 0 to 1.
     """
     first = sites.networks[0]
+    if _is_real(inputs):
+        if input_range is not None or input_like is not None:
+            raise PFNMError(
+                "real inputs tell their range themselves; leave what is beside them out"
+            )
+        real: Any = inputs
+        given = Given(sites.rows(rows_of(real, first, "the inputs")))
+        return replace(sites, inputs=given, told=frozenset({"inputs", "input_range"}))
     rows = None if input_like is None else rows_of(input_like, first, "the inputs to imitate")
     ends = input_range
     if ends is None and rows is not None:
@@ -162,30 +172,52 @@ def with_inputs(
     told = {"input_range"} if ends is not None else set()
     if rows is not None:
         told.add("inputs")
-    kind: Inputs
     if inputs is None:
         kind = _inputs_of(sites, ends)
     else:
-        kind = parsed_kind(inputs) if isinstance(inputs, str) else inputs
-        if isinstance(kind, type) or not hasattr(kind, "make"):
-            raise PFNMError(
-                f"inputs is {kind!r}, expected a kind such as Pictures(3, 32, 32) or Table(), or a "
-                "text such as 'pictures:3x32x32'"
-            )
-        told.add("inputs")
-        if isinstance(kind, Pictures | Signals | Table):
-            if kind.range is not None or kind.mean is not None:
-                if input_range is not None:
-                    raise PFNMError("the inputs' range is told twice; leave one out")
-                told.add("input_range")
-            elif ends is not None:
-                kind = replace(kind, range=ends)
+        kind, range_told = _told_kind(inputs, ends, input_range)
+        told |= {"inputs", "input_range"} if range_told else {"inputs"}
         kind.make(sites.networks, 1, np.random.default_rng(CHOICE_SEED))  # or an error that tells
         if first.program.examples is None:
             kind = WithUnits(kind if sites.scaling is None else Scaled(kind, sites.scaling))
+    kind = _remembered(sites, kind)
     if rows is not None:
-        kind = Like(kind, sites.rows(rows))
+        kind = Like(kind, sites.rows(rows), mixed=first.program.examples is None)
     return replace(sites, inputs=kind, told=frozenset(told))
+
+
+def _is_real(inputs: Any) -> bool:
+    """Whether these are inputs, and not what kind they are of."""
+    known = isinstance(inputs, str | type) or hasattr(inputs, "make")
+    return not known and hasattr(inputs, "__iter__")
+
+
+def _told_kind(inputs: Any, ends: Ends | None, input_range: Ends | None) -> tuple[Inputs, bool]:
+    """A kind as told, in a range, and whether it states that itself."""
+    kind = parsed_kind(inputs) if isinstance(inputs, str) else inputs
+    if isinstance(kind, type) or not hasattr(kind, "make"):
+        raise PFNMError(
+            f"inputs is {kind!r}, expected a kind such as Pictures(3, 32, 32) or Table(), a text "
+            "such as 'pictures:3x32x32', or real inputs"
+        )
+    if not isinstance(kind, Pictures | Signals | Table):
+        return kind, False
+    if kind.range is not None or kind.mean is not None:
+        if input_range is not None:
+            raise PFNMError("the inputs' range is told twice; leave one out")
+        return kind, True
+    return (kind if ends is None else replace(kind, range=ends)), False
+
+
+def _remembered(sites: Sites, kind: Inputs) -> Inputs:
+    """The kind, fitted to what the networks remember, where they do; text as they write it."""
+    if isinstance(kind, Tokens) and all(writes(network, kind) for network in sites.networks):
+        return Written(kind, sites.networks)
+    if any(network.memory is None for network in sites.networks):
+        return kind
+    from pfnm.tracing.remembering import Remembered
+
+    return Remembered(kind, sites.networks, sites.class_shares)
 
 
 def _inputs_of(sites: Sites, ends: Ends | None) -> Inputs:
@@ -193,15 +225,16 @@ def _inputs_of(sites: Sites, ends: Ends | None) -> Inputs:
     first = sites.networks[0]
     if first.program.examples is not None:
         shown: Inputs = first.program.examples
-        return shown
+        vocabulary = getattr(first.program, "vocabulary", None)
+        return shown if vocabulary is None else Tokens(vocabulary)
     within = None if ends is None else _in_units(sites, checked_range(ends, first))
     return chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
 
 
 def with_range_of(sites: Sites, rows: Tensor) -> Sites:
     """The sites, their inputs in the range of real ones where none was told; a told kind stays."""
-    if "input_range" in sites.told:
-        return sites
+    if "input_range" in sites.told or sites.networks[0].program.examples is not None:
+        return sites  # a module was shown an example, which has its range
     told = sites.inputs if "inputs" in sites.told else None
     kind = told.kind if isinstance(told, WithUnits) else told
     return with_inputs(sites, kind, input_range=(rows.min(axis=0), rows.max(axis=0)))
@@ -235,7 +268,7 @@ def checked_range(ends: Ends, network: Network) -> InputRange:
 def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
     """Inputs as the network takes them, (examples, inputs), or an error that says what is wrong."""
     try:
-        rows = np.asarray(values, dtype=np.float32)
+        rows = np.asarray(_loaded(values), dtype=np.float32)
     except (TypeError, ValueError):
         rows = np.empty(0, dtype=np.float32)
     if rows.ndim > 2 and network.program.examples is not None:  # as a module takes them
@@ -248,6 +281,21 @@ def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
     if not np.isfinite(rows).all():
         raise PFNMError(f"{what} hold NaN or infinite values; leave such rows out")
     return rows
+
+
+def _loaded(values: Any) -> Any:
+    """What a loader of PyTorch's gives, as one array: the inputs of its batches, not their labels.
+
+    Other values as they are.
+    """
+    if not any(base.__module__.startswith("torch.utils.data") for base in type(values).__mro__):
+        return values.detach().cpu() if hasattr(values, "detach") else values
+    found: list[Any] = []
+    for batch in values:
+        found.append(np.asarray(batch[0] if isinstance(batch, list | tuple) else batch))
+        if sum(map(len, found)) >= MOST_REAL:
+            break
+    return np.concatenate(found)[:MOST_REAL] if found else []
 
 
 def _checked_labels(

@@ -37,6 +37,7 @@ from pfnm.teaching import Lessons, OnEpoch, seeking_probes, taught
 # Diversity of probes helps: kinds in proportions that did well on MNIST (docs/deep.md).
 PLAIN_PROBES, MIXED_PROBES, SEEKING_PROBES = 20_000, 10_000, 10_000
 MOST_NUMBERS = 200_000_000  # in all probes: 800 MB; of very many inputs there are fewer probes
+LESSONS = 6  # times as many as there may be of another purpose: a VGG then takes two minutes
 BLOCK = 50_000  # inputs of which the sites are asked at a time
 REAL = "the inputs to polish on"
 HELD_OUT = 5  # one in so many of the real inputs judges the network instead of teaching it
@@ -101,7 +102,8 @@ def polished(
     else:
         real_taught, held = real.parted(hold_rng)
         judged_on = real.kind
-        judge = partial(alike, inputs=held.inputs, wanted=held.answers.T)
+        wanted = held.answers.reshape(-1, held.answers.shape[-1]).T
+        judge = partial(alike, inputs=held.inputs, wanted=wanted)
     made = _probes(sites, probe_rng) if probes else None
     taught_network, epochs = taught(
         network,
@@ -133,11 +135,6 @@ def polished(
 
 def check_ready(sites: Sites, data: ArrayLike | None) -> None:
     """An error where polish could not begin: to be known before anything else is done."""
-    if sites.networks[0].program.examples is not None:
-        raise PFNMError(
-            "polish teaches multilayer perceptrons; a fused module is trained on as any module is "
-            "(fusion.model)"
-        )
     try:
         with threads.waiting_briefly():
             import torch  # noqa: F401  (only whether it is there)
@@ -184,18 +181,27 @@ def _real(
 def _probes(sites: Sites, rng: np.random.Generator) -> Tensor:
     """Inputs of the sites' kind, mixtures of two of them, and some that climb towards a class."""
     make_rng, seek_rng = rng.spawn(2)
-    whole = PLAIN_PROBES + MIXED_PROBES + SEEKING_PROBES
-    part = min(1.0, MOST_NUMBERS / (whole * sites.networks[0].numbers))
+    part = _number(sites) / (PLAIN_PROBES + MIXED_PROBES + SEEKING_PROBES)
     number, mixtures, climbing = (
         max(1, int(part * kind)) for kind in (PLAIN_PROBES, MIXED_PROBES, SEEKING_PROBES)
     )
     plain = sites.inputs.make(sites.networks, number, make_rng)
+    examples = sites.networks[0].program.examples
+    if examples is not None and examples.whole:
+        return plain  # between two tokens there is none
     share = make_rng.uniform(size=(mixtures, 1)).astype(np.float32)
     one, two = (plain[make_rng.integers(len(plain), size=mixtures)] for _ in range(2))
     kinds = [plain, share * one + (1 - share) * two]
-    if is_classifier(sites.networks[0]):
+    if is_classifier(sites.networks[0]) and len(sites.networks[0].run(plain[:1])) == 1:
         kinds.append(seeking_probes(sites, plain[:climbing], seek_rng))
     return np.concatenate(kinds)
+
+
+def _number(sites: Sites) -> int:
+    """How many inputs there may be to teach by: fewer of large networks, and of large inputs."""
+    first = sites.networks[0]
+    whole = PLAIN_PROBES + MIXED_PROBES + SEEKING_PROBES
+    return min(first.program.probes(whole, LESSONS), max(1, MOST_NUMBERS // first.numbers))
 
 
 def _teacher(sites: Sites, inputs: Tensor) -> Tensor:
@@ -204,7 +210,9 @@ def _teacher(sites: Sites, inputs: Tensor) -> Tensor:
         said_together(sites, [network.run(block).T for network in sites.networks]).T
         for block in np.array_split(inputs, -(-len(inputs) // BLOCK))
     ]
-    return np.concatenate(said, dtype=np.float32, casting="same_kind")
+    found: Tensor = np.concatenate(said, dtype=np.float32, casting="same_kind")
+    several = len(found) > len(inputs)
+    return found.reshape(len(inputs), -1, found.shape[1]) if several else found
 
 
 def _lessons(sites: Sites, made: Tensor | None, real: Real | None) -> Lessons:
@@ -212,7 +220,7 @@ def _lessons(sites: Sites, made: Tensor | None, real: Real | None) -> Lessons:
     if real is None:
         assert made is not None
         return Lessons(made, _teacher(sites, made), np.arange(len(made)))
-    size = PLAIN_PROBES + MIXED_PROBES + SEEKING_PROBES if made is None else len(made)
+    size = _number(sites) if made is None else len(made)
     repeated = np.resize(np.arange(len(real.inputs)), max(size, len(real.inputs)))
     if made is None:
         return Lessons(real.inputs, real.answers, repeated)

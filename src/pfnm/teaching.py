@@ -25,6 +25,7 @@ SEEKING_RATE = 0.1  # of the inputs' range: how far the input that matters most 
 EPOCHS, BATCH = 20, 128
 PATIENCE = 8  # epochs without a better network before training stops
 LARGEST_RATE, FIRST_RATE = 1e-3, 4e-5
+TABLE = 2  # axes of what one answer an input gives
 WARM_UP = 0.3  # of the training, in which the rate rises; then it falls to zero
 
 OnEpoch = Callable[[int, float], None]
@@ -37,7 +38,8 @@ class Lessons:
 
     inputs: Tensor
     answers: Tensor
-    """(inputs, outputs): probabilities of classes that exclude each other, or plain values."""
+    """(inputs, outputs): probabilities of classes that exclude each other, or plain values. Where
+    each input has several positions, (inputs, positions, outputs)."""
     places: IntArray
 
 
@@ -98,12 +100,15 @@ def taught(
         loss_of = torch.nn.functional.cross_entropy
     elif network.output == "sigmoid":
         loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    first, units = _first_units(network, within)
-    x = torch.from_numpy(lessons.inputs / np.broadcast_to(within.width, network.numbers))
+    units = Units.of(network, within)
+    x = torch.from_numpy(lessons.inputs / units.width)
     y = torch.from_numpy(lessons.answers)
-    tensors = _tensors(network)
-    tensors[first].mul_(torch.from_numpy(units))
-    parameters = [tensor.requires_grad_() for tensor in tensors.values()]
+    tensors = units.in_them(_tensors(network))
+    parameters = [
+        tensor.requires_grad_()
+        for name, tensor in tensors.items()
+        if network.graph.role(name) != "statistic"
+    ]
     optimizer = torch.optim.Adam(parameters, lr=FIRST_RATE, fused=True)
     batches = -(-lessons.places.size // BATCH)
     begin = time.monotonic()
@@ -118,13 +123,14 @@ def taught(
                 break
             optimizer.param_groups[0]["lr"] = rate(done)
             epochs = epoch + 1
-            loss = loss_of(network.program.run(tensors, x[rows]), y[rows])
+            wanted = y[rows].flatten(0, -2) if y.dim() > TABLE else y[rows]
+            loss = loss_of(network.program.run(tensors, x[rows]), wanted)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         if not all(torch.isfinite(tensor).all() for tensor in parameters):
             break
-        present = _with(network, tensors, first, units)
+        present = units.out_of_them(network, tensors)
         share = judge(present)
         if share > best:
             best, found, since = share, present, 0
@@ -157,17 +163,39 @@ def _tensors(network: Network) -> dict[str, torch.Tensor]:
     }
 
 
-def _first_units(network: Network, within: InputRange) -> tuple[str, Tensor]:
-    """The weight that inputs enter, and the units of their range in a shape that multiplies it."""
-    first = network.program.maps[0]
-    shape = [-1 if axis == first.reads else 1 for axis in range(2)]
-    return first.weight, np.broadcast_to(within.width, network.numbers).reshape(shape).copy()
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of inputs' range, in which a perceptron learns better; a module learns in its own.
 
+    first: the weight that inputs enter. scale: the units, in a shape that multiplies it.
+    """
 
-def _with(
-    network: Network, tensors: Mapping[str, torch.Tensor], first: str, units: Tensor
-) -> Network:
-    """The network with these tensors, its inputs no longer in units of their range."""
-    own = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
-    own[first] = own[first] / units
-    return replace(network, tensors={n: v.astype(network.dtype) for n, v in own.items()})
+    width: Tensor
+    first: str | None = None
+    scale: Tensor | None = None
+
+    @classmethod
+    def of(cls, network: Network, within: InputRange) -> Units:
+        """Those of a network's inputs."""
+        if network.program.examples is not None:
+            return cls(np.ones((), np.float32))
+        first = network.program.maps[0]
+        width = np.broadcast_to(within.width, network.numbers)
+        shape = [-1 if axis == first.reads else 1 for axis in range(2)]
+        return cls(width, first.weight, width.reshape(shape).copy())
+
+    def in_them(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The tensors, changed to take inputs in these units."""
+        import torch
+
+        if self.first is not None and self.scale is not None:
+            tensors[self.first].mul_(torch.from_numpy(self.scale))
+        return tensors
+
+    def out_of_them(self, network: Network, tensors: Mapping[str, torch.Tensor]) -> Network:
+        """The network with these tensors, its inputs no longer in these units."""
+        own = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+        if self.first is not None:
+            own[self.first] = own[self.first] / self.scale
+        # A copy, for training goes on in place.
+        return replace(network, tensors={n: np.array(v, network.dtype) for n, v in own.items()})

@@ -44,12 +44,15 @@ def waiting_briefly() -> Iterator[None]:
 
 
 @contextmanager
-def limited(number: int | None = None, *, torch: int | None = None) -> Iterator[None]:
+def limited(
+    number: int | None = None, *, torch: int | None = None, early: bool = False
+) -> Iterator[None]:
     """Within, so many threads work at one product; afterwards, as many as before.
 
     number: None is as many as a `limited` around this one says, or one (PyTorch: two, or fewer
     where the user has chosen fewer). torch: another number for PyTorch, which has to be loaded when
-    this is entered, or goes on with its own.
+    this is entered, or goes on with its own. early: scipy need not be loaded for this, which takes
+    a while; a `limited` within does that.
 
     >>> with limited(1):
     ...     print(in_use()["blas"])
@@ -58,6 +61,8 @@ def limited(number: int | None = None, *, torch: int | None = None) -> Iterator[
     for one in (number, torch):
         if one is not None and one < 1:
             raise PFNMError(f"threads is {one}, expected at least 1")
+    if not early:
+        import scipy.linalg  # noqa: F401  (so that its library is there to be found)
     call = object()
     with _PRESENT.lock:
         blas_outside, torch_outside = _PRESENT.last
@@ -89,11 +94,13 @@ def in_use() -> dict[str, int]:
     return blas if torch is None else {**blas, "torch": torch.get_num_threads()}
 
 
-@cache
 def _libraries() -> list[Any]:
-    """The linear algebra of numpy and scipy (one each), which are loaded with pfnm."""
-    import scipy.linalg  # noqa: F401  (so that its library is there to be found)
+    """The linear algebra of numpy and, once it is loaded, of scipy (one each)."""
+    return _libraries_with("scipy.linalg" in sys.modules)
 
+
+@cache
+def _libraries_with(scipy: bool) -> list[Any]:
     found: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
     return found
 

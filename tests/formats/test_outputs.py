@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,7 @@ def test_a_full_disk_leaves_what_was_there(
     if old is not None:
         target.write_bytes(old)
     before = sorted(tmp_path.iterdir())
+    import_module("matplotlib.font_manager")  # its list of fonts, kept where there is room for it
     done = limited(command, *site_files, "-o", target, "--force")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "cannot be written (File too large)" in done.stderr

@@ -23,13 +23,15 @@ class Still:
     maps: tuple[Any, ...] = ()
     examples: Any = None
 
-    def probes(self, count: int) -> int:
+    def probes(self, count: int, times: float = 1) -> int:
         raise AssertionError
 
     def numbers(self, tensors: Any) -> int:
         raise AssertionError
 
-    def run(self, tensors: Any, inputs: Any, visit: Any = None, first: Any = None) -> Any:
+    def run(
+        self, tensors: Any, inputs: Any, visit: Any = None, first: Any = None, rows: Any = None
+    ) -> Any:
         raise AssertionError
 
     def first_values(self, tensors: Any, inputs: Any) -> Any:

@@ -272,7 +272,7 @@ def test_a_unit_of_one_site_should_do_what_it_does_there_however_little_it_is_tr
     probing = replace(probing, trust=np.array([np.full(60, 1e-30), np.ones(60)]))
     own = [np.arange(5), np.arange(5, 10)]
     second = [found["layers.1.weight"] for found in responses(sites, probing.inputs)]
-    wanted = wanted_values(sites, probing, second, own)
+    wanted = wanted_values(probing, second, own, 10)
     np.testing.assert_allclose(wanted[:5], second[0], rtol=1e-5)
 
 

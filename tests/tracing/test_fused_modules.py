@@ -17,7 +17,7 @@ import pfnm
 from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Fusion
-from pfnm.tracing import modules
+from pfnm.tracing import modules, running
 from pfnm.tracing.examples import examples_of
 from pfnm.tracing.shuffling import shuffled_by
 
@@ -50,7 +50,7 @@ pytestmark = [  # of PyTorch about its own recurrent modules
 def _few_probes() -> Iterator[None]:
     """As few made-up inputs as there may be; and one seed."""
     with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
-        patch.setattr(modules, "WORK", 1.0)
+        patch.setattr(running, "WORK", 1.0)
         torch.manual_seed(0)
         yield
 

@@ -21,7 +21,7 @@ import pfnm.cli  # with all its commands
 from pfnm.cli.console import app
 from pfnm.errors import PFNMError
 from pfnm.formats.onnx_graphs import holds_convolutions
-from pfnm.tracing import modules
+from pfnm.tracing import running
 from pfnm.tracing.onnx_operators import OPERATORS, Node
 
 WIDTH = 8
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pfnm.PFNMWarning")
 @pytest.fixture(autouse=True, scope="module")
 def _few_probes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
-        patch.setattr(modules, "WORK", 1.0)
+        patch.setattr(running, "WORK", 1.0)
         torch.manual_seed(0)
         yield
 

@@ -14,7 +14,7 @@ import typer
 
 from pfnm import threads
 
-from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
+from pfnm.cli import fusing, many, files, lab, experiments, report  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
 from pfnm.errors import PFNMError
 
@@ -39,7 +39,7 @@ def main() -> None:
     # click's class, wherever this version of typer keeps it
     usage_error = cast(type[Exception], typer.BadParameter.__mro__[2])
     try:
-        with threads.waiting_briefly(), threads.limited():
+        with threads.waiting_briefly(), threads.limited(early=True):
             status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
         print(end="", flush=True)
     except PFNMError as error:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from pfnm.cli.options import KNOWN
 from pfnm.errors import PFNMError
+from pfnm.frameworks.classes import made
 
 EXAMPLE_SEED = 0
 LEAST_ROWS = 2  # a single row looks like no axis at all
@@ -59,12 +57,8 @@ def made_model(
         raise PFNMError("--model needs PyTorch; pip install 'pfnm[torch]'") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(EXAMPLE_SEED)
-        made = _made(model, _class(model), arguments)
-    if not isinstance(made, torch.nn.Module):
-        raise PFNMError(
-            f"--model {model} makes a {type(made).__name__}, expected a torch.nn.Module"
-        )
-    return made, _examples(example)
+        module = made(model, parsed_arguments(arguments))
+    return module, _examples(example)
 
 
 def _examples(texts: list[str]) -> tuple[Any, ...]:
@@ -77,38 +71,15 @@ def _examples(texts: list[str]) -> tuple[Any, ...]:
         return tuple(_example(text) for text in texts)
 
 
-def _class(model: str) -> Any:
-    place, _, name = model.partition(":")
-    if not place or not name:
-        raise PFNMError(f"--model is {model!r}, expected package.module:Class")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(place)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # the user's own code may raise anything
-        raise PFNMError(
-            f"--model {model} cannot be imported ({type(error).__name__}: {error}); give a class "
-            "that Python finds from here"
-        ) from error
-    return found
-
-
-def _made(model: str, own: Any, arguments: str | None) -> Any:
+def parsed_arguments(arguments: str | None) -> dict[str, Any] | list[Any]:
+    """What --model-args says."""
     try:
         given = {} if arguments is None else json.loads(arguments)
     except ValueError as error:
         raise PFNMError(f"--model-args is no JSON ({error}); give a mapping or a list") from error
     if not isinstance(given, dict | list):
         raise PFNMError("--model-args is no mapping and no list; give one of these as JSON")
-    try:
-        return own(**given) if isinstance(given, dict) else own(*given)
-    except Exception as error:
-        raise PFNMError(
-            f"--model {model} cannot be made with {arguments or 'no arguments'} "
-            f"({type(error).__name__}: {error}); correct --model-args"
-        ) from error
+    return given
 
 
 def _example(text: str) -> Any:

@@ -192,7 +192,9 @@ def _engine(name: str, workers: int) -> Iterator[None]:
         if name == "ray":
             if not address:
                 options = {"num_cpus": workers, "include_dashboard": False}
-            library.init(address=address, log_to_driver=False, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # Ray's tips on accelerators
+                library.init(address=address, log_to_driver=False, **options)
             import_module("ray.util.joblib").register_ray()
             leave = library.shutdown
         else:

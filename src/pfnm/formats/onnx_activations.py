@@ -18,7 +18,6 @@ from pfnm.networks.network import Array, Tensor
 
 PROBES: Array = np.linspace(-4, 4, 33)  # where every activation we know differs from the others
 PROBE_TOLERANCE = 1e-6  # float32 constants (a slope of 0.01); the two kinds of GELU differ by more
-PROBED = {name: function(PROBES) for name, function in ACTIVATIONS.items()}
 
 GELU_CUBIC = 0.044715  # of the usual approximation
 
@@ -59,7 +58,9 @@ def apply(operator: str, attributes: Mapping[str, Any], arguments: list[Any]) ->
 
 def activation_of(probes: Array) -> str | None:
     """The activation that computes these numbers from the probes, if we know it."""
-    for name, values in PROBED.items():
-        if (np.abs(probes - values) <= PROBE_TOLERANCE).all():  # never of NaN or infinity
+    for name, activation in ACTIVATIONS.items():
+        if (
+            np.abs(probes - activation(PROBES)) <= PROBE_TOLERANCE
+        ).all():  # never of NaN or infinity
             return name
     return None

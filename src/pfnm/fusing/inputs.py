@@ -164,10 +164,14 @@ class Scaled:
 
 @dataclass(frozen=True, eq=False)
 class Like:
-    """A kind, and a few real inputs to imitate: every second one is mixed with one of them."""
+    """A kind, and a few real inputs to imitate: every second one is mixed with one of them.
+
+    Or it is one of them: a network of pictures knows no two that shine through each other.
+    """
 
     kind: Inputs
     rows: Tensor
+    mixed: bool = True
 
     @property
     def within(self) -> InputRange:
@@ -177,6 +181,9 @@ class Like:
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (count, inputs)."""
         made = self.kind.make(networks, count, rng)
+        if not self.mixed:
+            made[::2] = Given(self.rows).make(networks, len(made[::2]), rng)
+            return made
         mixed = made[::2]
         share = rng.uniform(size=(len(mixed), 1)).astype(np.float32)
         mixed *= share
@@ -185,3 +192,22 @@ class Like:
 
     def __str__(self) -> str:
         return f"like the {len(self.rows)} given"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Real inputs in place of made-up ones: as many of them as there are, and again if need be."""
+
+    rows: Tensor
+
+    @property
+    def within(self) -> InputRange:
+        """Between which values they lie."""
+        return InputRange(self.rows.min(), max(self.rows.max(), self.rows.min() + 1))
+
+    def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
+        """Inputs (count, inputs)."""
+        return self.rows[np.resize(rng.permutation(len(self.rows)), count)]
+
+    def __str__(self) -> str:
+        return f"the {len(self.rows)} given"

@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 
 from pfnm.errors import overflow_named
-from pfnm.fusing.activity import Activity, activities, responses
+from pfnm.fusing.activity import Activity, activities, fit_rows, responses
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
@@ -38,7 +38,7 @@ from pfnm.fusing.topdown import topdown_within
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import BoolArray, Network, Tensor
+from pfnm.networks.network import Array, BoolArray, Network, Tensor
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
@@ -46,7 +46,9 @@ FIT_PROBES = 1500
 EMPHASES = (0.3, 1.0)  # what a unit does counts so much in matching, its weights counting 1
 RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
+MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
 JOINT_SWEEPS = 2
+SINGLE_LARGEST = 1e6  # of atoms, of precisions and their inverses: single precision holds squares
 SWEEPS_PER_GROUP = 3
 
 
@@ -74,7 +76,7 @@ def fuse_joint(
     ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
-    to_fit = probe(ordered, 0 if modules else FIT_PROBES, fit_rng)
+    to_fit = probe(ordered, FIT_PROBES, fit_rng)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
     active, leaving = activities(ordered, to_match), responses(ordered, to_fit.inputs)
     graph = sites.networks[0].graph
@@ -94,6 +96,7 @@ def fuse_joint(
         for sweep, state in enumerate(
             joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step), 1
         )
+        if not modules or sweep == JOINT_SWEEPS  # of modules the last: they take longer
     ]
     for emphasis, sweep, matchings, inner in states:
         first = network = None  # all networks of one matching have the same first map
@@ -108,9 +111,7 @@ def fuse_joint(
                 listed = as_listed(assignments, orders, graph.inner)
                 best, best_share = Solution.of(network, matchings, listed), share
                 again = assignments if modules and ridge is None else None
-        if (
-            best is not None and again is not None
-        ):  # no room for it beside the next one; it is quickly made again
+        if best is not None and again is not None:  # made again below: no room for it here
             best = replace(best, network=sites.networks[0])
     assert best is not None
     first = network = None
@@ -177,7 +178,7 @@ def joint_states(
             atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
             give_back(sites)
             matchings[group] = match(
-                atoms,
+                in_single(atoms, precisions),
                 own,
                 precisions=precisions,
                 prior_mean=prior_mean,
@@ -195,6 +196,19 @@ def joint_states(
         if sweep > 0:
             inner = {group: tuple(known[group]) for group in graph.inner}
             yield {group: matchings[group] for group in order}, inner
+
+
+def in_single(atoms: list[Array], precisions: Sequence[Array]) -> list[Array]:
+    """The atoms in single precision, where their numbers are of a usual size: products take half.
+
+    What this rounds away is far below what tells one candidate from another.
+    """
+    seen = np.array(precisions)
+    seen = seen[seen > 0]
+    usual = seen.size and seen.max() <= SINGLE_LARGEST and seen.min() >= 1 / SINGLE_LARGEST
+    if usual and all(np.abs(own).max() <= SINGLE_LARGEST for own in atoms):
+        return [own.astype(np.float32, copy=False) for own in atoms]
+    return atoms
 
 
 def _known_at_once(graph: UnitGraph, group: str) -> bool:
@@ -219,6 +233,13 @@ def repaired(
     targets = refit_targets(sites, assignments, probing, leaving)
     if not targets:
         return
-    first = network.first_values(probing.inputs)
-    for ridge in RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES:
-        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first))
+    first, rows = network.first_values(probing.inputs), fit_rows(sites)
+    for ridge in ridges_for(sites):
+        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first, rows))
+
+
+def ridges_for(sites: Sites) -> tuple[float, ...]:
+    """How far the refit may be held back: several are tried."""
+    if sites.networks[0].program.examples is not None:
+        return MODULE_RIDGES
+    return RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES

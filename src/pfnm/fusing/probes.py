@@ -50,9 +50,9 @@ def probe(sites: Sites, count: int, rng: np.random.Generator, *, to_judge: bool 
     """Make probes and ask all sites; fewer than `count` where what units do would fill memory.
 
     A fusion fitted to what units look for is judged the more fairly where every second probe is
-    noise; inputs of another kind are mixed as they are.
+    noise; of other kinds some have inputs of their own to judge by.
     """
-    inputs = probes_for(sites, count, rng)
+    inputs = probes_for(sites, count, rng, to_judge=to_judge)
     if to_judge and isinstance(sites.inputs, Units):
         inputs[::2] = noise_like(inputs[::2], sites.inputs.within, rng)
     outputs = [np.ascontiguousarray(n.run(inputs).T, dtype=np.float32) for n in sites.networks]
@@ -73,13 +73,18 @@ def probe(sites: Sites, count: int, rng: np.random.Generator, *, to_judge: bool 
     return Probing(inputs, outputs, answer, mean, trust / trust.sum(axis=0))
 
 
-def probes_for(sites: Sites, count: int, rng: np.random.Generator) -> Tensor:
+def probes_for(
+    sites: Sites, count: int, rng: np.random.Generator, *, to_judge: bool = False
+) -> Tensor:
     """Made-up inputs, fewer than `count` where what units do on them would fill memory."""
     units = sum(sum(n.widths.values()) + n.sizes[OUTPUT] for n in sites.networks)
     units = max(units, sites.networks[0].numbers)
     count = max(2, min(count, MOST_RESPONSES // units))
     count = sites.networks[0].program.probes(count)
-    return sites.inputs.make(sites.networks, count, rng)
+    make = sites.inputs.make
+    if to_judge:
+        make = getattr(sites.inputs, "make_to_judge", make)
+    return make(sites.networks, count, rng)
 
 
 def said_together(sites: Sites, outputs: Sequence[Tensor]) -> Array:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from pfnm.fusing.atoms import Assignments, width_of
+from pfnm.fusing.activity import FIT_ROWS
+from pfnm.fusing.atoms import Assignments, width_of, widths_of
 from pfnm.fusing.probes import IMPOSSIBLE, Probing, is_classifier
 from pfnm.fusing.sites import Sites
 from pfnm.networks.graph import OUTPUT, IntArray
@@ -20,6 +21,7 @@ from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 
 NORMED = 2**19  # numbers of a weight whose norms are taken at a time
+MOST_SCALED = 10.0  # times, up or down: a unit that hardly does anything is not blown up
 TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 
 
@@ -56,13 +58,18 @@ def _norms(weight: Tensor, at: Map) -> Array:
 
 
 def refit(
-    network: Network, targets: Mapping[str, Tensor], probing: Probing, ridge: float, first: Any
+    network: Network,
+    targets: Mapping[str, Tensor],
+    probing: Probing,
+    ridge: float,
+    first: Any,
+    rows: int = FIT_ROWS,
 ) -> dict[str, Array]:
     """Tensors with which every fused unit does on probes what its members do on average.
 
     In order of computation, each linear map by least squares: from what now enters it to its target
     (`refit_targets`). `ridge` pulls towards the given network. What has no target stays. first:
-    what leaves the first map, where it is known.
+    what leaves the first map, where it is known. rows: as for the targets.
     """
     tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
 
@@ -70,20 +77,48 @@ def refit(
         if at.weight not in targets:
             return None
         weight, bias = tensors[at.weight], None if at.bias is None else tensors[at.bias]
-        inward = weight if at.writes == 1 else weight.T
-        missing = targets[at.weight] - np.asarray(values.T, np.float32)
-        changed, new_bias = _least_squares(
-            np.ascontiguousarray(features.T, np.float32), missing, inward, bias, ridge
-        )
-        tensors[at.weight] = changed if at.writes == 1 else changed.T
-        fitted = {at.weight: tensors[at.weight].astype(np.float32)}
+        if at.kind == "scaled":
+            changed, new_bias = _rescaled(values, targets[at.weight], weight, bias, at)
+        else:
+            missing = targets[at.weight] - np.asarray(values.T, np.float32)
+            entering = np.ascontiguousarray(features.T, np.float32)
+            found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
+            changed = unmatrix(found, weight, at)
+        tensors[at.weight] = changed
+        fitted = {at.weight: changed.astype(np.float32)}
         if at.bias is not None and new_bias is not None:
             tensors[at.bias] = new_bias
             fitted[at.bias] = new_bias.astype(np.float32)
         return fitted
 
-    network.run(probing.inputs, visit, first)
+    network.run(probing.inputs, visit, first, rows)
     return tensors
+
+
+def _rescaled(
+    values: Tensor, moments: Tensor, weight: Array, bias: Array | None, at: Map
+) -> tuple[Array, Array | None]:
+    """The weights (and bias) with which what leaves has these means and deviations, (outputs, 2).
+
+    Without a bias the deviations alone.
+    """
+    mean, deviation = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
+    scale = np.where(deviation > 0, moments[:, 1] / np.maximum(deviation, TINY), 1.0)
+    scale = np.clip(scale, 1 / MOST_SCALED, MOST_SCALED)
+    shape = [-1 if axis == at.writes else 1 for axis in range(weight.ndim)]
+    shifted = None if bias is None else moments[:, 0] + scale * (bias - mean)
+    return weight * scale.reshape(shape), shifted
+
+
+def matrix(weight: Array, at: Map) -> Array:
+    """A linear map's weight as (features, outputs): of a convolution, its kernels' places too."""
+    return np.moveaxis(weight, (at.reads, at.writes), (0, -1)).reshape(-1, weight.shape[at.writes])
+
+
+def unmatrix(found: Array, like: Array, at: Map) -> Array:
+    """The weight of which this is the matrix."""
+    moved = np.moveaxis(like, (at.reads, at.writes), (0, -1))
+    return np.moveaxis(found.reshape(moved.shape), (0, -1), (at.reads, at.writes))
 
 
 def refit_targets(
@@ -92,47 +127,81 @@ def refit_targets(
     probing: Probing,
     leaving: Sequence[Mapping[str, Tensor]],
 ) -> dict[str, Tensor]:
-    """What should leave each linear map on probes, (units, probes), by its weight.
+    """What should leave each map on probes, (outputs, rows), by its weight.
 
-    The first map, whose inputs all sites share, has none. leaving: what leaves the sites' own
-    maps (`activity.responses`).
+    Of maps that can only be scaled, the mean and the deviation of that, (outputs, 2). Maps of the
+    inputs themselves, which all sites share, have none. leaving: what leaves the sites' own maps
+    (`activity.responses`).
     """
-    graph = sites.networks[0].graph
+    first = sites.networks[0]
+    graph, outward = first.graph, first.graph.tensors_of(OUTPUT)
+    sizes = {**first.sizes, **widths_of(graph, assignments)}
     targets = {}
-    for at in sites.networks[0].program.maps[1:]:
-        space = graph.axes[at.weight][at.writes].space
-        if at.kind == "linear" and (space == OUTPUT or space in assignments):
-            own = None if space == OUTPUT else assignments[str(space)]
-            found = [values[at.weight] for values in leaving]
-            targets[at.weight] = wanted_values(sites, probing, found, own)
+    for at in first.program.maps:
+        reads, writes = graph.axes[at.weight][at.reads], graph.axes[at.weight][at.writes]
+        if at.weight not in leaving[0] or not any(map(graph.is_group, reads.spaces)):
+            continue
+        found = [values[at.weight] for values in leaving]
+        if writes.space == OUTPUT:
+            alone = sum(own.weight in outward for own in first.program.maps) == 1
+            targets[at.weight] = wanted_outputs(sites, found, alone and is_classifier(first))
+        elif writes.spaces and all(map(graph.is_group, writes.spaces)):
+            places = [
+                writes.positions({g: own[j] for g, own in assignments.items()}, sizes, graph.inner)
+                for j in range(len(sites.networks))
+            ]
+            if at.kind == "scaled":
+                found = [np.stack([own.mean(axis=1), own.std(axis=1)], axis=1) for own in found]
+                targets[at.weight] = _mean_of_members(found, places, writes.length(sizes))
+            else:
+                targets[at.weight] = wanted_values(probing, found, places, writes.length(sizes))
     return targets
 
 
-def wanted_values(
-    sites: Sites, probing: Probing, outputs: Sequence[Tensor], own: Sequence[IntArray] | None
-) -> Tensor:
-    """What should leave a map: the mean of its members' values on each probe.
+def _mean_of_members(values: Sequence[Tensor], places: Sequence[IntArray], width: int) -> Tensor:
+    """The plain mean over the sites of what stands at each place, (width, columns)."""
+    total, members = np.zeros((width, values[0].shape[1])), np.zeros((width, 1))
+    for own, place in zip(values, places, strict=True):
+        total[place] += own
+        members[place] += 1
+    return np.asarray(total / np.maximum(members, 1))
 
-    At the top: the sites' log probabilities (or plain outputs), each by its share of the class.
+
+def wanted_outputs(sites: Sites, outputs: Sequence[Tensor], classes: bool) -> Tensor:
+    """What should leave the map to the outputs, each site counting by its share of the class.
+
+    Of classifiers the sites' log probabilities; else their plain outputs.
     """
-    if own is None:
-        classes = is_classifier(sites.networks[0])
-        if classes:
-            outputs = [
-                scipy.special.log_softmax(np.where(known[:, None], values, IMPOSSIBLE), axis=0)
-                for values, known in zip(outputs, sites.known, strict=True)
-            ]
-        shares = sites.class_shares.astype(np.float32)[:, :, None]
-        wanted = np.asarray(sum(w * values for w, values in zip(shares, outputs, strict=True)))
-        # Probabilities do not see a constant added to all outputs; it is made zero.
-        return wanted - wanted.mean(axis=0) if classes else wanted
-    trust = np.maximum(probing.trust, TINY).astype(np.float32)
-    total = np.zeros((width_of(own), trust.shape[1]), dtype=np.float32)
+    if classes:
+        outputs = [
+            scipy.special.log_softmax(np.where(known[:, None], values, IMPOSSIBLE), axis=0)
+            for values, known in zip(outputs, sites.known, strict=True)
+        ]
+    shares = sites.class_shares.astype(np.float32)[:, :, None]
+    wanted = np.asarray(sum(w * values for w, values in zip(shares, outputs, strict=True)))
+    # Probabilities do not see a constant added to all outputs; it is made zero.
+    return wanted - wanted.mean(axis=0) if classes else wanted
+
+
+def wanted_values(
+    probing: Probing, values: Sequence[Tensor], places: Sequence[IntArray], width: int
+) -> Tensor:
+    """What should leave a map, (width, rows): the mean of its members' values on each row.
+
+    places: of each site where its values stand among the fused ones. A site counts by how much it
+    has seen of what a probe looks like.
+    """
+    rows, examples = values[0].shape[1], len(probing.inputs)
+    trust = probing.trust
+    if trust.shape[1] != examples:  # several outputs of each example
+        trust = trust.reshape(len(trust), examples, -1).mean(axis=2)
+    trust = np.maximum(np.repeat(trust, rows // examples, axis=1), TINY).astype(np.float32)
+    total = np.zeros((width, rows), dtype=np.float32)
     weight = np.zeros_like(total)
-    for t, values, assignment in zip(trust, outputs, own, strict=True):
-        total[assignment] += t * values
-        weight[assignment] += t
-    return total / weight
+    for t, own, place in zip(trust, values, places, strict=True):
+        total[place] += t * own
+        weight[place] += t
+    return total / np.where(weight > 0, weight, 1)
 
 
 def _least_squares(

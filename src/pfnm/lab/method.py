@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import scipy
+
 from pfnm.errors import PFNMError
 from pfnm.lab.server import Server, seen
 from pfnm.lab.setting import Federation
@@ -40,6 +43,8 @@ class Info:
     accuracy: float | None
     parameters: int
     widths: Sequence[int] = ()
+    bits: float | None = None
+    """Cross-entropy of the test labels, in bits each: of text, bits per character."""
     objective: float | None = None
     communications: int = 1
     within: Sequence[tuple[int, float]] = ()
@@ -58,12 +63,19 @@ Round = Callable[[Federation, State, Local, int], tuple[State, Info]]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to combine: once, or in rounds; `deep`: for more than one hidden layer too."""
+    """A way to combine: once, or in rounds; for what beside perceptrons of one hidden layer."""
 
     title: str
     once: Once | None = None
     round: Round | None = None
     deep: bool = True
+    """Whether for more than one hidden layer too."""
+    modules: bool = True
+    """Whether for any module too."""
+    perceptrons: bool = True
+    """Whether for perceptrons too."""
+    needs: str | None = None
+    """A library that has to be installed."""
 
 
 def train_local(federation: Federation) -> Local:
@@ -96,8 +108,20 @@ def usable(
 
 def accuracy(federation: Federation, network: Network) -> float:
     """On the test examples."""
+    return tested(federation, network)[0]
+
+
+def tested(federation: Federation, network: Network) -> tuple[float, float]:
+    """On the test examples: accuracy, and bits of cross-entropy."""
     values = network.run(federation.data.test_inputs)
-    return float((values.argmax(axis=1) == federation.data.test_labels).mean())
+    return scores(federation, scipy.special.log_softmax(values.astype(float), axis=1))
+
+
+def scores(federation: Federation, logs: Array) -> tuple[float, float]:
+    """Of log probabilities (test examples, classes): accuracy, and bits of cross-entropy."""
+    labels = federation.data.test_labels.ravel()
+    right = float((logs.argmax(axis=1) == labels).mean())
+    return right, float(-logs[np.arange(labels.size), labels].mean() / np.log(2))
 
 
 def size_of(network: Network) -> int:

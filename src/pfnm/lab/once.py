@@ -10,11 +10,15 @@ import numpy as np
 from pfnm.api import fuse_sites
 from pfnm.conversion import with_inputs
 from pfnm.fusing.sites import comparable
-from pfnm.lab.baselines import ensemble
-from pfnm.lab.method import Info, Local, accuracy, bytes_up, server_counts
+from pfnm.lab.baselines import ensemble, naive_average
+from pfnm.lab.method import Info, Local, bytes_up, scores, server_counts, tested
+from pfnm.lab.peers import ot_fusion, rebasin
+from pfnm.lab.server import as_sent, matchable
 from pfnm.lab.setting import SERVER, Federation
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network
+
+RESET_ROWS = 500  # on which batch normalisation's statistics are computed anew
 
 
 def one_network(
@@ -28,11 +32,12 @@ def one_network(
     begin = time.perf_counter()
     network = combined(list(local.networks.values()), server_counts(federation, local.networks))
     middle = time.perf_counter()
-    found = accuracy(federation, network)
+    found, bits = tested(federation, network)
     return network, Info(
         found,
         network.parameters,
         tuple(network.widths.values()),
+        bits,
         bytes_up=bytes_up(federation, local.networks, counted=counted),
         left_out=local.left_out,
         seconds_training=local.seconds,
@@ -43,12 +48,14 @@ def one_network(
 
 def alone(federation: Federation, local: Local) -> tuple[None, Info]:
     """Each site with its own network: the mean of all."""
-    found = [accuracy(federation, network) for network in local.networks.values()]
+    found = [tested(federation, network) for network in local.networks.values()]
+    right, bits = np.mean(found, axis=0).tolist()
     first = next(iter(local.networks.values()))
     return None, Info(
-        float(np.mean(found)),
+        right,
         first.parameters,
         tuple(first.widths.values()),
+        bits,
         left_out=local.left_out,
         seconds_training=local.seconds,
     )
@@ -60,14 +67,51 @@ def ensembled(federation: Federation, local: Local, *, weighted: bool) -> tuple[
     counts = server_counts(federation, local.networks) if weighted else None
     begin = time.perf_counter()
     values, _ = ensemble(comparable(networks, counts), federation.data.test_inputs)
+    with np.errstate(divide="ignore"):
+        right, bits = scores(federation, np.log(values / values.sum(axis=1, keepdims=True)))
     return None, Info(
-        float((values.argmax(axis=1) == federation.data.test_labels).mean()),
+        right,
         sum(network.parameters for network in networks),
+        bits=bits,
         bytes_up=bytes_up(federation, local.networks, counted=weighted),
         left_out=local.left_out,
         seconds_training=local.seconds,
         seconds_evaluating=time.perf_counter() - begin,
     )
+
+
+def averaged(
+    federation: Federation, local: Local, *, by: str, reset: bool = False
+) -> tuple[Network, Info]:
+    """The mean of the networks by place, their units as they are or renamed to be alike before.
+
+    reset: batch normalisation's statistics are then computed anew, on inputs that the server holds
+    or else on made-up ones.
+    """
+    rng = federation.setting.rng(SERVER, 1)
+    mean = {
+        "place": naive_average,
+        "rebasin": lambda networks: rebasin(networks, rng),
+        "ot": ot_fusion,
+    }[by]
+
+    def combined(networks: list[Network], counts: IntArray | None) -> Network:
+        network = mean(networks)
+        return _reset(federation, networks, network, rng) if reset else network
+
+    return one_network(federation, local, combined)
+
+
+def _reset(
+    federation: Federation, networks: list[Network], mean: Network, rng: np.random.Generator
+) -> Network:
+    """The mean with batch normalisation's statistics computed anew."""
+    from pfnm.lab.modules import remembering
+
+    sites = with_inputs(
+        comparable([matchable(network) for network in networks]), **federation.known_inputs
+    )
+    return remembering(mean, sites.inputs.make(sites.networks, RESET_ROWS, rng))
 
 
 def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network, Info]:
@@ -77,10 +121,11 @@ def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network
     rng = setting.rng(SERVER, 1)
 
     def combined(networks: list[Network], counts: IntArray | None) -> Network:
-        sites = comparable(networks, counts)
+        sites = comparable([matchable(network) for network in networks], counts)
         if method == "joint" or setting.polish:
-            sites = with_inputs(sites, input_range=federation.input_range)
+            sites = with_inputs(sites, **federation.known_inputs)
         fusion = fuse_sites(sites, method=method, budget=budget, measured=False, rng=rng)
-        return (fusion.polished(rng) if setting.polish else fusion).network
+        found = fusion.polished(rng) if setting.polish else fusion
+        return as_sent(found.network, networks[0])
 
     return one_network(federation, local, combined, counted=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from pfnm.lab.baselines import weighted_average
 from pfnm.lab.dsgd import downpour
-from pfnm.lab.method import Info, Local, State, accuracy, bytes_up, size_of, usable
+from pfnm.lab.method import Info, Local, State, accuracy, bytes_up, size_of, tested, usable
+from pfnm.lab.schedule import matching_pays
 from pfnm.lab.server import Server, combine
 from pfnm.lab.setting import SERVER, Federation
 from pfnm.lab.training import Recipe
@@ -26,7 +27,7 @@ def pfnm_round(
     active = [name for name in names if name not in left_out]
     known = () if server.network is None else server.sent
     down = {name: server.part(name) for name in names if name in known}
-    starts = {name: sent for name, sent in down.items() if name in active}
+    starts = {name: federation.at_home(name, down[name]) for name in active if name in down}
     begin = time.perf_counter()
     returned = _returned(federation, starts, setting.recipe_of(number), number, left_out)
     new = [name for name in active if name not in starts]
@@ -44,13 +45,27 @@ def pfnm_round(
         method=method,
         budget=setting.budget,
         polished=setting.polish,
-        input_range=federation.input_range,
+        **federation.known_inputs,
         rng=setting.rng(SERVER, number),
     )
     combining = time.perf_counter() - begin
     info = _measured(federation, after.network, down, returned, left_out, training, combining)
     up = bytes_up(federation, returned, counted=True)
     return State(after), replace(info, objective=after.objective, bytes_up=up)
+
+
+def joint_round(
+    federation: Federation, state: State, local: Local, number: int
+) -> tuple[State, Info]:
+    """Ours: matching while it pays, then averaging what sites make of the whole global network."""
+    before = state.server
+    if before.averaging:
+        after, info = average_round(federation, state, local, number, shared=True)
+        return State(replace(after.server, averaging=True)), info
+    after, info = pfnm_round(federation, state, local, number, method="joint")
+    # A round in which nobody sent anything tells nothing.
+    averaging = bool(info.bytes_up) and not matching_pays(before, after.server)
+    return State(replace(after.server, averaging=averaging)), info
 
 
 def average_round(
@@ -74,12 +89,9 @@ def average_round(
         for name in names
     }
     starts = {name: sent for name, sent in down.items() if name in active}
-    recipe = replace(
-        setting.recipe_of(number),
-        optimizer="sgd",
-        learning_rate=setting.sgd_rate,
-        proximal=setting.proximal if proximal else 0.0,
-    )
+    recipe = replace(setting.recipe_of(number), proximal=setting.proximal if proximal else 0.0)
+    if setting.sgd_rate is not None:
+        recipe = replace(recipe, optimizer="sgd", learning_rate=setting.sgd_rate)
     begin = time.perf_counter()
     returned = _returned(federation, starts, recipe, number, left_out)
     training = time.perf_counter() - begin
@@ -156,11 +168,12 @@ def _measured(
     combining: float,
 ) -> Info:
     begin = time.perf_counter()
-    found = None if network is None else accuracy(federation, network)
+    found, bits = (None, None) if network is None else tested(federation, network)
     return Info(
         found,
         0 if network is None else network.parameters,
         () if network is None else tuple(network.widths.values()),
+        bits,
         bytes_up=bytes_up(federation, up, counted=False),
         bytes_down={name: size_of(sent) for name, sent in down.items()},
         left_out=dict(left_out),

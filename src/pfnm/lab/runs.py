@@ -23,6 +23,7 @@ from pfnm import threads as working
 from pfnm.errors import PFNMError
 from pfnm.formats import save
 from pfnm.formats.files import make_folder, write_whole
+from pfnm.formats.states import save_state
 from pfnm.fusing.budget import width_limits
 from pfnm.lab.checkpoints import Checkpoints
 from pfnm.lab.data import Data, load_data
@@ -39,8 +40,8 @@ from pfnm.lab.records import (
     read_run,
     versions,
 )
-from pfnm.lab.setting import Federation, Setting, federation
-from pfnm.lab.training import LocalTraining, stacked
+from pfnm.lab.setting import PERCEPTRON, Federation, Setting, federation
+from pfnm.lab.training import LocalTraining
 from pfnm.networks.network import Network
 from pfnm.verdicts import tell
 
@@ -55,13 +56,14 @@ def simulate(
     folder: Path,
     *,
     data_dir: Path | None = None,
-    train: LocalTraining = stacked,
+    train: LocalTraining | None = None,
     threads: int | None = None,
     on_row: OnRow = lambda row: None,
 ) -> list[Row]:
     """Run a federation into a new folder; the rows of all methods and rounds.
 
-    threads: how many work at a product of PyTorch's (default: as many as it has).
+    train: how sites do, if not as the lab does. threads: how many work at a product of PyTorch's
+    (default: as many as it has).
     """
     check_installed()
     if threads is None:
@@ -75,7 +77,7 @@ def simulate(
         data_sha256=sha256(data),
         data_dir=None if data_dir is None else str(data_dir),
         threads=threads,
-        training=_name_of(train),
+        training=_name_of(federated.train),
         versions=versions(),
         processor=processor(),
         class_counts={name: found.tolist() for name, found in federated.counts.items()},
@@ -93,7 +95,7 @@ def resume(
     folder: Path,
     *,
     data_dir: Path | None = None,
-    train: LocalTraining = stacked,
+    train: LocalTraining | None = None,
     on_row: OnRow = lambda row: None,
 ) -> list[Row]:
     """Go on with an interrupted run; the result is that of a run without interruption."""
@@ -103,14 +105,16 @@ def resume(
     data = load_data(run.setting.data, place)
     if sha256(data) != run.data_sha256:
         raise PFNMError(f"{folder}: the data {run.setting.data} is not what the run began with")
-    if _name_of(train) != run.training:
+    federated = federation(run.setting, data, train)
+    training = _name_of(federated.train)
+    if training != run.training:
         raise PFNMError(
-            f"{folder}: the run began with the training {run.training}, not {_name_of(train)}; "
-            "resume it with the same"
+            f"{folder}: the run began with the training {run.training}, not {training}; resume it "
+            "with the same"
         )
     tell(run.changed())
     with claimed(folder, RUN, parts=(CHECKPOINTS, GLOBAL)):
-        return _run(run, federation(run.setting, data, train), folder, on_row)
+        return _run(run, federated, folder, on_row)
 
 
 def check_installed(*more: str) -> None:
@@ -184,12 +188,15 @@ def _run(run: Run, federated: Federation, folder: Path, on_row: OnRow) -> list[R
 
 def table(rows: list[Row], setting: Setting) -> str:
     """The end of every method, as Markdown."""
+    model = setting.model
+    if model == PERCEPTRON:
+        model = f"hidden layers {', '.join(map(str, setting.hidden))}"
     lines = [
-        f"{setting.data}, {setting.sites} sites, {setting.split} split, hidden layers "
-        f"{', '.join(map(str, setting.hidden))}, seed {setting.seed}",
+        f"{setting.data}, {setting.sites} sites, {setting.split} split, {model}, seed "
+        f"{setting.seed}",
         "",
-        "| method | rounds | test accuracy | best | parameters | widths |",
-        "|---|---|---|---|---|---|",
+        "| method | rounds | test accuracy | best | bits | parameters | widths |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == name]
@@ -198,7 +205,9 @@ def table(rows: list[Row], setting: Setting) -> str:
         shown = "-" if last["accuracy"] is None else f"{last['accuracy']:.2%}"
         best = f"{max(found):.2%}" if found else "-"
         widths = ", ".join(map(str, last["widths"]))
-        cells = (METHODS[name].title, last["round"], shown, best, f"{last['parameters']:,}", widths)
+        bits = "-" if last["bits"] is None else f"{last['bits']:.3f}"
+        parameters = f"{last['parameters']:,}"
+        cells = (METHODS[name].title, last["round"], shown, best, bits, parameters, widths)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 
@@ -226,8 +235,14 @@ def _settled_rows(folder: Path, names: Sequence[str], checkpoints: Checkpoints) 
 
 
 def _keep_global(folder: Path, name: str, network: Network | None) -> None:
-    if network is not None:
-        save(network, folder / GLOBAL / f"{name}.safetensors", force=True)
+    path = folder / GLOBAL / f"{name}.safetensors"
+    if network is not None and network.program.examples is None:
+        save(network, path, force=True)
+    elif network is not None:
+        from pfnm.lab.modules import state_of
+
+        state = {key: tensor.numpy() for key, tensor in state_of(network).items()}
+        save_state(state, {}, path, force=True)
 
 
 def sha256(data: Data) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -15,10 +16,11 @@ from pfnm.lab.data import Data
 from pfnm.lab.partition import split
 from pfnm.lab.training import LocalTraining, Recipe, initial_network, stacked
 from pfnm.networks.graph import IntArray
-from pfnm.networks.network import Network
+from pfnm.networks.network import Network, Tensor
 
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
-SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER = range(6)
+SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER, SERVER_INPUTS, ADMITTING = range(8)
+PERCEPTRON = "mlp"  # the paper's model
 LEAST_SITES = 2  # in a round: fusing needs two
 # What is beyond these is a slip of the pen, and would fail late or take the memory of the machine.
 MOST: Mapping[str, int] = {
@@ -35,6 +37,15 @@ LARGEST_RATE = 1e30  # what training multiplies by must fit into 32 bits
 PAPER_TRAINING: Mapping[str, Mapping[str, float]] = {
     "cifar10": {"learning_rate": 0.001, "weight_decay": 1e-5, "sgd_rate": 0.03}
 }
+# Of modules, which begin as PyTorch makes them; FedAvg trains them with the same optimizer.
+MODULE_TRAINING: Mapping[str, float | None] = {"learning_rate": 0.001, "sgd_rate": None}
+TEXT_TRAINING: Mapping[str, Mapping[str, float]] = {
+    "lstm": {"learning_rate": 0.004},
+    "transformer": {"learning_rate": 0.002},
+}
+
+
+MakeNetwork = Callable[[np.random.Generator], Network]
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,12 @@ class Setting:
     methods: tuple[str, ...] = ()
     """Names of METHODS; none: all of them that the setting allows."""
     rounds: int = 5
+    model: str = PERCEPTRON
+    """Or a name of `models.MODELS`, or the user's class as package.module:Class."""
+    model_args: Mapping[str, Any] = field(default_factory=dict)
+    """What the model is made with, beside what the data says."""
     hidden: tuple[int, ...] = (100,)
+    """Of a perceptron."""
     epochs: int = 10
     """Before the first combining."""
     later_epochs: int = 5
@@ -57,8 +73,8 @@ class Setting:
     weight_decay: float = 1e-6
     rate_decay: float = 0.99
     """PFNM's learning rate is multiplied by this each round."""
-    sgd_rate: float = 0.1
-    """Of FedAvg and FedProx."""
+    sgd_rate: float | None = 0.1
+    """Of FedAvg and FedProx; None: they train as the others do."""
     proximal: float = 0.01
     """FedProx's mu."""
     budget: float | int | None = 2.0
@@ -73,6 +89,8 @@ class Setting:
     """Site name to the first round it can take part in, for those that join late."""
     share_counts: bool = True
     """Whether the server knows how many examples of each class a site has."""
+    server_inputs: int = 0
+    """How many of the training inputs, without their labels, the server holds."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -84,13 +102,14 @@ class Setting:
         if not self.hidden or min(self.hidden) < 1:
             raise PFNMError(f"hidden is {self.hidden}, expected the width of each hidden layer")
         for name in ("learning_rate", "sgd_rate", "rate_decay", "alpha"):
-            if not getattr(self, name) > 0:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
                 raise PFNMError(f"{name} is {getattr(self, name)}, expected a positive number")
-        for name in ("weight_decay", "proximal", "seed"):
+        for name in ("weight_decay", "proximal", "seed", "server_inputs"):
             if not 0 <= getattr(self, name) < inf:
                 raise PFNMError(f"{name} is {getattr(self, name)}, expected zero or more")
         for name in ("learning_rate", "sgd_rate", "weight_decay", "proximal"):
-            if getattr(self, name) > LARGEST_RATE:
+            if (getattr(self, name) or 0) > LARGEST_RATE:
                 raise PFNMError(
                     f"{name} is {getattr(self, name)}, expected at most {LARGEST_RATE:g}"
                 )
@@ -137,6 +156,13 @@ def paper_training(data: str) -> dict[str, Any]:
     return dict(PAPER_TRAINING.get(data, {}))
 
 
+def usual_training(data: str, model: str) -> dict[str, Any]:
+    """The same of any model; of perceptrons it is the paper's."""
+    if model == PERCEPTRON:
+        return paper_training(data)
+    return {**MODULE_TRAINING, **TEXT_TRAINING.get(model, {})}
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Sites with their data, and how they train."""
@@ -146,6 +172,8 @@ class Federation:
     parts: Mapping[str, IntArray]
     """Each site's positions in the training examples."""
     train: LocalTraining
+    make: MakeNetwork
+    """A network before training."""
 
     @property
     def counts(self) -> dict[str, IntArray]:
@@ -153,7 +181,8 @@ class Federation:
         classes = len(self.data.classes)
         labels = self.data.train_labels
         return {
-            name: np.bincount(labels[part], minlength=classes) for name, part in self.parts.items()
+            name: np.bincount(labels[part].ravel(), minlength=classes)
+            for name, part in self.parts.items()
         }
 
     @property
@@ -162,11 +191,35 @@ class Federation:
         inputs = self.data.test_inputs
         return float(inputs.min()), float(inputs.max())
 
+    @property
+    def server_inputs(self) -> Tensor | None:
+        """Inputs that the server holds, without their labels; None if it has none."""
+        wanted, inputs = self.setting.server_inputs, self.data.train_inputs
+        if not wanted:
+            return None
+        chosen = self.setting.rng(SERVER_INPUTS).permutation(len(inputs))[:wanted]
+        return inputs[np.sort(chosen)].astype(np.float32)
+
+    @property
+    def known_inputs(self) -> dict[str, Any]:
+        """What the server knows of the inputs, as `with_inputs` takes it."""
+        real = self.server_inputs
+        return {"input_range": self.input_range} if real is None else {"inputs": real}
+
     def start(self, site: int) -> Network:
         """A network before training; a site's own, whatever the method."""
-        rng = self.setting.rng(STARTING, site)
-        inputs = self.data.train_inputs.shape[1]
-        return initial_network(inputs, len(self.data.classes), self.setting.recipe, rng)
+        return self.make(self.setting.rng(STARTING, site))
+
+    def at_home(self, name: str, network: Network) -> Network:
+        """A network that comes from the server, as a site goes on with it: the same function.
+
+        A module's batch normalisation then remembers the site's own inputs.
+        """
+        if network.program.examples is None:
+            return network
+        from pfnm.lab.modules import at_home
+
+        return at_home(network, self.data.train_inputs[self.parts[name]])
 
     def trained(
         self, starts: Mapping[str, Network], recipe: Recipe, round_number: int
@@ -189,8 +242,23 @@ class Federation:
         return names, {n: reason for n in names if lost[setting.names.index(n)]}
 
 
-def federation(setting: Setting, data: Data, train: LocalTraining = stacked) -> Federation:
-    """The data split over the sites."""
+def federation(setting: Setting, data: Data, train: LocalTraining | None = None) -> Federation:
+    """The data split over the sites. train: how these do, if not as the lab does."""
+    made = _perceptrons if setting.model == PERCEPTRON else _modules
+    usual, make = made(setting, data)
+    rng = setting.rng(SPLITTING)
+    strata = data.train_labels if data.strata is None else data.strata
+    parts = split(setting.split, strata, setting.sites, rng, setting.alpha)
+    by_name = dict(zip(setting.names, parts, strict=True))
+    return Federation(setting, data, by_name, train or usual, make)
+
+
+def _perceptrons(setting: Setting, data: Data) -> tuple[LocalTraining, MakeNetwork]:
+    if data.tokens:
+        raise PFNMError(
+            f"{setting.data} is text, which no perceptron takes; choose the model lstm or "
+            "transformer"
+        )
     sizes = (data.train_inputs.shape[1], *setting.hidden, len(data.classes))
     parameters = setting.sites * sum((below + 1) * above for below, above in pairwise(sizes))
     if parameters > MOST_PARAMETERS:
@@ -199,6 +267,11 @@ def federation(setting: Setting, data: Data, train: LocalTraining = stacked) -> 
             f"at {setting.sites} sites, which is too large (most: {MOST_PARAMETERS:,}); choose "
             "narrower layers or fewer sites"
         )
-    rng = setting.rng(SPLITTING)
-    parts = split(setting.split, data.train_labels, setting.sites, rng, setting.alpha)
-    return Federation(setting, data, dict(zip(setting.names, parts, strict=True)), train)
+    return stacked, partial(initial_network, sizes[0], sizes[-1], setting.recipe)
+
+
+def _modules(setting: Setting, data: Data) -> tuple[LocalTraining, MakeNetwork]:
+    from pfnm.lab.models import Architecture
+    from pfnm.lab.plain import modules
+
+    return modules, Architecture(setting.model, setting.model_args, data).start

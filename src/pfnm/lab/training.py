@@ -184,7 +184,7 @@ def _train_stack(
     import torch
 
     starts = [p.clone() for p in stack] if recipe.proximal > 0 else []
-    optimizer = _optimizer(stack, recipe)
+    optimizer = optimizer_of(stack, recipe)
     finished: list[list[torch.Tensor]] = []
     for step, batch in enumerate(batches):
         active = sum(length > step for length in lengths)
@@ -277,7 +277,8 @@ def _unstack(network: Network, tensors: Sequence[torch.Tensor]) -> Network:
     )
 
 
-def _optimizer(stack: Sequence[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
+def optimizer_of(stack: Sequence[torch.Tensor], recipe: Recipe) -> torch.optim.Optimizer:
+    """What the recipe says takes the steps."""
     import torch
 
     if recipe.optimizer == "sgd":
@@ -298,7 +299,7 @@ def _shrunk(
 ) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
     """The first `active` sites alone, with what the optimizer knows of them."""
     smaller = _with_gradients([p[:active].clone() for p in stack])
-    result = _optimizer(smaller, recipe)
+    result = optimizer_of(smaller, recipe)
     for old, new in zip(stack, smaller, strict=True):
         state = optimizer.state[old]
         result.state[new] = {

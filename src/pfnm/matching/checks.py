@@ -52,6 +52,18 @@ def checked_precisions(
     return seen
 
 
+def checked_mean(prior_mean: ArrayLike, dimensions: int) -> Array:
+    """The prior mean of every dimension: (D,)."""
+    mean = np.empty(dimensions)
+    try:
+        mean[:] = prior_mean
+    except ValueError:
+        raise PFNMError(
+            f"prior_mean has shape {np.shape(prior_mean)}, expected a number or ({dimensions},)"
+        ) from None
+    return mean
+
+
 def checked_start(start: Sequence[ArrayLike], widths: Sequence[int]) -> list[IntArray]:
     """Assignments to start from, one array a site."""
     if len(start) != len(widths):

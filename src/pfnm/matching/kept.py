@@ -16,7 +16,6 @@ from pfnm.matching.score import join_scores
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
-KEPT_BYTES = 2**28  # at most so much is kept of all sites together; the others start afresh
 # Numbers in a site's atoms from which keeping scores is worth it. With fewer, the product of one
 # block may be left to a routine for small matrices, which rounds otherwise than that of all blocks:
 # units that tie would tie no more.
@@ -27,13 +26,22 @@ MOSTLY = 0.75  # of the columns: with so many to work out, all at once is faster
 class KeptScores:
     """The scores of each site's units joining each global unit, as `join_scores` has them."""
 
-    def __init__(self, sites: Sequence[Sequence[Part]], prior: Prior, posterior: Posterior) -> None:
+    def __init__(
+        self,
+        sites: Sequence[Sequence[Part]],
+        widths: Sequence[int],
+        prior: Prior,
+        posterior: Posterior,
+        room: int,
+    ) -> None:
         self.sites, self.prior, self.posterior = sites, prior, posterior
+        dimensions = sum(sums.prior.mean.size for sums in posterior.parts)
+        self.worth = [width * dimensions >= KEPT_SIZE for width in widths]
+        self.room = room  # bytes for what is kept of all sites; those that find none start afresh
         self.scores: list[Array | None] = [None] * len(sites)
         self.visits = 0
         self.visited = [0] * len(sites)  # the visit at which a site's scores were last right
         self.changed_at: IntArray = np.zeros(0, dtype=np.intp)  # of every slot, likewise
-        self.room = KEPT_BYTES
 
     def of(self, j: int) -> Array:
         """Site j's scores, (units, slots in use), now that it is taken out. Not to be modified."""
@@ -51,8 +59,7 @@ class KeptScores:
                 kept = self._with_new(j, kept, columns)
         self.visits += 1
         self.visited[j] = self.visits
-        worth = sum(part.weighted.size for part in self.sites[j]) >= KEPT_SIZE
-        keep = worth and kept.nbytes <= self.room
+        keep = self.worth[j] and kept.nbytes <= self.room
         self.scores[j] = kept if keep else None
         self.room -= kept.nbytes if keep else 0
         return kept

@@ -13,16 +13,19 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError, overflow_named
 from pfnm.matching.assign import FOUND, assign
-from pfnm.matching.checks import checked_atoms, checked_precisions, checked_start
+from pfnm.matching.checks import checked_atoms, checked_mean, checked_precisions, checked_start
+from pfnm.matching.evidence import prior_by_evidence
 from pfnm.matching.kept import KeptScores
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
-from pfnm.matching.score import found_scores, number_terms
+from pfnm.matching.products import bytes_needed, products_pay, with_products
+from pfnm.matching.score import found_scores, log_precision_gain, number_terms
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 MAX_SWEEPS = 100  # far more than a matching takes to settle
 ROUNDING = 1e-9  # relative: objectives nearer than this are equal
+MEMORY = 2**29  # bytes that may be kept between steps
 PATIENCE = 3  # sweeps without a better objective after which a matching counts as settled
 
 
@@ -47,6 +50,9 @@ class Matching:
     popularity: IntArray
     objective: float
     """The log posterior of these assignments, without normalising constants."""
+    evidence: float | None
+    """The same with all constants, by which priors compare: where atoms are integrated out."""
+    prior: Prior
     trace: tuple[Sweep, ...]
     settled: bool
     _mean: Callable[[], Array] = field(repr=False)
@@ -75,19 +81,27 @@ def match(
     rng: np.random.Generator | None = None,
     on_step: Callable[[], None] | None = None,
     used_up: bool = False,
+    memory: int = MEMORY,
+    drawn: bool = False,
 ) -> Matching:
     """Match the atoms of all sites: which of them are one thing, and how many things there are.
 
     atoms: for each site an array (units, D) of vectors whose order means nothing, such as units of
     a layer, topics or cluster centres. precisions: for each site 1 / variance, one number or (D,)
     (default: 1 / prior.site_variance). prior_mean: a number or (D,) (default: prior.prior_mean).
+    Without a prior, the one with the most evidence is found first (`prior_by_evidence`; precisions
+    then count up to a common factor, and the prior mean is that of all atoms).
     start: assignments to start from instead of a first pass. sweeps: exactly so many (default:
     until nothing changes, or nothing for the better). width_limit: at most so many global units.
     on_step is called after every site's step. used_up: work in the memory and the precision of the
-    atoms, which hold something else afterwards; the mean cannot be asked for then.
+    atoms, which hold something else afterwards; the mean cannot be asked for then. memory: at most
+    so many bytes are kept between steps to save work (0: none), beside the atoms and global units.
+    drawn: every step takes not the best assignment but one drawn by chance, likelier the better it
+    is (Gumbel noise on its scores).
     """
-    prior = Prior() if prior is None else prior
     rng = np.random.default_rng(0) if rng is None else rng
+    if prior is None:
+        prior, precisions, prior_mean = _by_evidence(atoms, precisions, prior_mean, rng)
     vectors = checked_atoms(atoms, np.asarray(atoms[0]).dtype if used_up else float)
     if width_limit is not None and width_limit < max(len(v) for v in vectors):
         raise PFNMError(
@@ -95,24 +109,19 @@ def match(
             f"{max(len(v) for v in vectors)} units; give at least that"
         )
     seen = checked_precisions(precisions, vectors, prior)
-    mean = np.full(vectors[0].shape[1], prior.prior_mean)
-    if prior_mean is not None:
-        try:
-            mean[:] = prior_mean
-        except ValueError:
-            raise PFNMError(
-                f"prior_mean has shape {np.shape(prior_mean)}, expected a number or ({mean.size},)"
-            ) from None
+    mean = checked_mean(prior.prior_mean if prior_mean is None else prior_mean, vectors[0].shape[1])
     if sweeps is not None and sweeps < 0:
         raise PFNMError(f"sweeps is {sweeps}, expected a whole number from 0")
     columns = _uniform_columns(seen)
     sites = [_parts(v, p, columns, in_place=used_up) for v, p in zip(vectors, seen, strict=True)]
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
-    matcher = _Matcher(sites, priors, prior, width_limit, on_step)
+    widths = [len(v) for v in vectors]
+    matcher = Matcher(sites, widths, priors, prior, width_limit, memory, on_step)
+    matcher.noise = rng if drawn else None
     if start is None:
         first = matcher.first_pass()
     else:
-        given = checked_start(start, [len(v) for v in vectors])
+        given = checked_start(start, widths)
         found = np.unique(np.concatenate(given)).size
         if width_limit is not None and found > width_limit:
             raise PFNMError(
@@ -129,14 +138,42 @@ def match(
         assignments,
         np.bincount(np.concatenate(assignments)),
         objective,
+        objective + matcher.normaliser() if prior.choices.integrated else None,
+        prior,
         tuple(trace),
         settled,
         partial(_mean, vectors, seen, assignments, mean, 1 / prior.prior_variance),
     )
 
 
+def _by_evidence(
+    atoms: Sequence[ArrayLike],
+    precisions: Sequence[ArrayLike] | None,
+    prior_mean: ArrayLike | None,
+    rng: np.random.Generator,
+) -> tuple[Prior, Sequence[ArrayLike], Array]:
+    """The prior with the most evidence, and the precisions and prior mean that go with it."""
+    vectors = checked_atoms(atoms)
+    weights = checked_precisions(precisions, vectors, Prior())
+    middle = np.mean([v.mean(axis=0) for v in vectors], axis=0)
+    mean = checked_mean(middle if prior_mean is None else prior_mean, middle.size)
+
+    def solve(some: Sequence[int], prior: Prior) -> Matching:
+        seen = weights / prior.site_variances(1)
+        return match(
+            [vectors[j] for j in some],
+            prior,
+            precisions=[seen[j] for j in some],
+            prior_mean=mean,
+            rng=rng,
+        )
+
+    prior = prior_by_evidence(solve, vectors, weights, mean)
+    return prior, list(weights / prior.site_variances(1)), mean
+
+
 def _run(
-    matcher: _Matcher, first: Sweep, orders: Iterator[IntArray], sweeps: int | None
+    matcher: Matcher, first: Sweep, orders: Iterator[IntArray], sweeps: int | None
 ) -> tuple[tuple[IntArray, ...], float, list[Sweep], bool]:
     """Sweep until nothing changes, or exactly so often: assignments, objective, trace, settled.
 
@@ -160,27 +197,32 @@ def _run(
     return kept, best, trace, False
 
 
-class _Matcher:
+class Matcher:
     """The state of a matching: the posterior, and the slot of every unit of every site."""
 
     def __init__(
         self,
-        sites: Sequence[Sequence[Part]],
+        sites: Sequence[list[Part]],
+        widths: Sequence[int],
         priors: Sequence[PriorPart],
         prior: Prior,
         width_limit: int | None,
+        memory: int,
         on_step: Callable[[], None] | None,
     ) -> None:
-        self.sites, self.prior, self.width_limit = sites, prior, width_limit
-        self.widths = [len(site[0].weighted) for site in sites]
-        self.found = [found_scores(site, priors) for site in sites]
+        self.sites, self.widths, self.priors = sites, widths, priors
+        self.prior, self.width_limit = prior, width_limit
+        self.found: list[Array | None] = [None] * len(sites)  # scores of founding, once known
         self.number = number_terms(max(self.widths), prior, len(sites))
         self.posterior = Posterior(priors, sites[0], width_limit)
-        self.join = KeptScores(sites, prior, self.posterior)
+        self.join = KeptScores(sites, widths, prior, self.posterior, memory)
         self.slots: list[IntArray | None] = [None] * len(sites)
         self.changes = 0  # steps so far that changed an assignment
         self.optimal_at = [-1] * len(sites)  # `changes` when the site was last solved
         self.on_step = on_step
+        self.memory = memory
+        self.decided = False  # whether it is clear which way of summing is the cheaper
+        self.noise: np.random.Generator | None = None  # for assignments that are drawn
 
     def first_pass(self) -> Sweep:
         """Sites from widest to narrowest; the first founds the global layer."""
@@ -203,6 +245,7 @@ class _Matcher:
         for j, assignment in enumerate(assignments):
             self.slots[j] = slots[assignment]
             self.posterior.absorb(self.sites[j], slots[assignment])
+        self._consider_products()
         return self._report(0, 0)
 
     def sweep(self, order: IntArray) -> Sweep:
@@ -219,15 +262,21 @@ class _Matcher:
     def step(self, j: int) -> tuple[int, int]:
         """Give site j its best assignment given the others: units newly founded, units moved."""
         before, posterior = self.slots[j], self.posterior
-        if before is not None and self.optimal_at[j] == self.changes:
+        if before is not None and self.optimal_at[j] == self.changes and self.noise is None:
             # Nobody else has moved since: the assignment is still optimal. Its own units count as
             # founded anew, as they would had they been taken out and matched again.
             posterior.renew(before[posterior.popularity[before] == 1])
             return 0, 0
+        if not self.decided:
+            self._consider_products()
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
-        after = assign(self.join.of(j), self.found[j], self.number[: self._most_new(j)])
+        join, found = self.join.of(j), self._found_scores(j)
+        if self.noise is not None:  # scores are doubled
+            join = join + 2 * self.noise.gumbel(size=join.shape)
+            found = found + 2 * self.noise.gumbel(size=found.shape)
+        after = assign(join, found, self.number[: self._most_new(j)])
         founders = after == FOUND
         if before is None:
             moved, new = np.ones_like(founders), founders
@@ -247,6 +296,35 @@ class _Matcher:
         self.optimal_at[j] = self.changes
         return int(new.sum()), int(moved.sum())
 
+    def _found_scores(self, j: int) -> Array:
+        found = self.found[j]
+        if found is None:
+            found = found_scores(self.sites[j], self.priors, self.prior.choices)
+            self.found[j] = found
+        return found
+
+    def _consider_products(self) -> None:
+        """Go over to products of all units with each other, once that is seen to be cheaper."""
+        seen = sum(slots.size for slots in self.slots if slots is not None)
+        width = int(np.count_nonzero(self.posterior.popularity))
+        pay = products_pay(
+            self.widths, seen, width, self.width_limit, self.sites[0][0], self.memory
+        )
+        self.decided = pay is not None
+        if not pay:
+            return
+        for j in range(len(self.sites)):
+            self._found_scores(j)  # for which products are not enough
+        first = [site[0] for site in self.sites]
+        parts, sums = with_products(first, self.posterior.parts[0].prior)
+        sums.grow(self.posterior.popularity.size)
+        for site, part, slots in zip(self.sites, parts, self.slots, strict=True):
+            site[0] = part
+            if slots is not None:
+                sums.absorb(slots, part)
+        self.posterior.parts[0] = sums
+        self.join.room -= bytes_needed(self.widths, first[0])
+
     def _most_new(self, j: int) -> int:
         most = self.widths[j]
         width = int(np.count_nonzero(self.posterior.popularity))
@@ -262,12 +340,20 @@ class _Matcher:
         return Sweep(self._objective(slots), slots.size, new_units, reassigned)
 
     def _objective(self, slots: IntArray) -> float:
-        """1/2 sum_i (|S_i|^2/P_i - |mu_0 p_0|^2/p_0) and the log prior of the assignments."""
+        """1/2 sum_i (|S_i|^2/P_i - |mu_0 p_0|^2/p_0) and the log prior of the assignments.
+
+        Where atoms are integrated out, less half the sum of log(P_i / p_0).
+        """
         posterior, sites = self.posterior, len(self.sites)
+        rules = self.prior.choices
         evidence = 0.0
         for sums in posterior.parts:
-            nothing = sums.start @ sums.start / sums.prior.precision
+            p_0 = sums.prior.precision
+            nothing = sums.start_square / p_0
             evidence += float((sums.evidence(slots) - nothing).sum()) / 2
+            if rules.integrated:
+                gained = sums.precisions[slots] - p_0
+                evidence -= float(log_precision_gain(gained, p_0, sums.prior.mean.size).sum()) / 2
         m = posterior.popularity[slots]
         buffet = (
             scipy.special.gammaln(m)
@@ -275,10 +361,29 @@ class _Matcher:
             - scipy.special.gammaln(sites + 1)
             + np.log(self.prior.mass)
         )
-        own = [int((posterior.popularity[s] == 1).sum()) for s in self.slots if s is not None]
-        return (
-            evidence + float(buffet.sum()) - float(scipy.special.gammaln(np.array(own) + 1).sum())
-        )
+        total = evidence + float(buffet.sum())
+        if rules.numbered:
+            own = [int((posterior.popularity[s] == 1).sum()) for s in self.slots if s is not None]
+            total -= float(scipy.special.gammaln(np.array(own) + 1).sum())
+        return total
+
+    def normaliser(self) -> float:
+        """What the objective lacks of the complete log evidence, whatever the assignments are.
+
+        1/2 sum over units and columns of (log(p / 2 pi) - p v^2), and -gamma_0 (1 + 1/2 + .. + 1/J)
+        of the prior. A column of precision zero has not been seen: nothing is said of it.
+        """
+        total = -self.prior.mass * float((1 / np.arange(1, len(self.sites) + 1)).sum())
+        for site in self.sites:
+            for part, sums in zip(site, self.posterior.parts, strict=True):
+                p, columns, squares = part.precision, sums.prior.mean.size, part.squares.sum()
+                if p.size > 1:
+                    columns, squares = 1, np.einsum("ld,ld->d", part.weighted, part.weighted)
+                seen = p > 0
+                logs = columns * float(np.log(p[seen] / (2 * np.pi)).sum())
+                total += len(part.weighted) * logs / 2
+                total -= float((np.atleast_1d(squares)[seen] / p[seen]).sum()) / 2
+        return total
 
     def numbered(self) -> tuple[IntArray, ...]:
         """Assignments with global units numbered from 0 in the order of their founding."""

@@ -6,7 +6,7 @@ order in which units were founded, which is the order they are numbered in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,6 +61,7 @@ class PartSums:
         precision_columns = site.precision.size
         self.prior = prior
         self.start = prior.mean * prior.precision
+        self.start_square = float(self.start @ self.start)
         self.sums = np.empty((0, prior.mean.size), dtype=site.weighted.dtype)
         self.precisions = np.empty((0, precision_columns))
         self.squares = np.empty(0)
@@ -82,21 +83,37 @@ class PartSums:
         """Put the slots back to the prior, exactly."""
         self.sums[slots] = self.start
         self.precisions[slots] = self.prior.precision
-        self.squares[slots] = self.start @ self.start
+        self.squares[slots] = self.start_square
 
-    def add(self, slots: IntArray, part: Part, sign: int) -> None:
-        """Absorb (sign 1) or release (sign -1) a site's vectors at distinct slots."""
-        self.precisions[slots] += sign * part.precision
-        count = max(1, ADDED // self.sums.shape[1])
-        for start in range(0, slots.size, count):
-            here = slice(start, start + count)
+    def absorb(self, slots: IntArray, part: Part) -> None:
+        """Add a site's vectors at distinct slots."""
+        self.precisions[slots] += part.precision
+        for here in self._blocks(slots):
             rows = self.sums[slots[here]]
-            if sign > 0:
-                rows += part.weighted[here]
-            else:
-                rows -= part.weighted[here]
-            self.sums[slots[here]] = rows
-            self.squares[slots[here]] = np.einsum("ld,ld->l", rows, rows)
+            rows += part.weighted[here]
+            self._put(slots[here], rows)
+
+    def release(self, slots: IntArray, part: Part) -> None:
+        """Take a site's vectors out again."""
+        self.precisions[slots] -= part.precision
+        for here in self._blocks(slots):
+            rows = self.sums[slots[here]]
+            rows -= part.weighted[here]
+            self._put(slots[here], rows)
+
+    def _blocks(self, slots: IntArray) -> Iterator[slice]:
+        """Some of these slots at a time."""
+        count = max(1, ADDED // self.sums.shape[1])
+        return (slice(start, start + count) for start in range(0, slots.size, count))
+
+    def _put(self, slots: IntArray, rows: Array) -> None:
+        self.sums[slots] = rows
+        self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
+
+    def products(self, part: Part, slots: IntArray | slice) -> Array:
+        """v_l p . S_i of a site's units: (l, i)."""
+        result: Array = part.weighted @ self.sums[slots].T
+        return result
 
     def evidence(self, slots: IntArray | slice) -> Array:
         """|S_i|^2 / P_i of these slots."""
@@ -124,7 +141,7 @@ class Posterior:
         self.popularity: IntArray = np.zeros(0, dtype=np.intp)
         self.born: IntArray = np.zeros(0, dtype=np.intp)
         self.used = 0  # slots from here on have never been used
-        self._births = 0
+        self.births = 0
 
     def found(self, count: int) -> IntArray:
         """Slots for `count` new units, the youngest of all, in order."""
@@ -147,19 +164,19 @@ class Posterior:
 
     def renew(self, slots: IntArray) -> None:
         """Count these units as founded just now, in order."""
-        self.born[slots] = self._births + np.arange(slots.size)
-        self._births += slots.size
+        self.born[slots] = self.births + np.arange(slots.size)
+        self.births += slots.size
 
     def absorb(self, site: Sequence[Part], slots: IntArray) -> None:
         """Add a site whose unit l is the global unit in slots[l]."""
         for sums, part in zip(self.parts, site, strict=True):
-            sums.add(slots, part, 1)
+            sums.absorb(slots, part)
         self.popularity[slots] += 1
 
     def release(self, site: Sequence[Part], slots: IntArray) -> None:
         """Take a site out again; units left without a member are forgotten."""
         for sums, part in zip(self.parts, site, strict=True):
-            sums.add(slots, part, -1)
+            sums.release(slots, part)
         self.popularity[slots] -= 1
         empty = slots[self.popularity[slots] == 0]
         for sums in self.parts:

@@ -12,6 +12,7 @@ from pfnm.networks.network import Array, Network
 
 SMALLEST, LARGEST = 1e-100, 1e100  # of a variance or mass: its square and inverse stay in range
 SPREAD = 3.0  # site variance by the weights' variance: 1 to 10 do about as well (docs/deep.md)
+MARGINAL_SPREAD = 0.1  # the same where atoms are integrated out: about what the evidence finds
 PRIOR_TO_SITE = 10.0  # prior variance by site variance
 
 
@@ -36,6 +37,10 @@ class Rules:
     """Sweeps of each matching in a federation with rounds; None: until settled."""
     listed_order: bool
     """Top-down matching takes units as the sites list them, by which ties fall; else by norm."""
+    integrated: bool = False
+    """Global atoms are integrated out, not maximised over: a new one costs what it explains."""
+    numbered: bool = True
+    """A site's k-th new unit costs log k more than its first, as if new units had an order."""
 
 
 PAPER = Rules(
@@ -71,7 +76,11 @@ RECOMMENDED = Rules(
     round_sweeps=None,
     listed_order=False,
 )
-RULES: Mapping[str, Rules] = {rules.name: rules for rules in (PAPER, PUBLISHED, RECOMMENDED)}
+# Without an order of new units a step's gain is the gain of the whole, so the evidence never falls.
+MARGINAL = replace(RECOMMENDED, name="marginal", integrated=True, numbered=False)
+RULES: Mapping[str, Rules] = {
+    rules.name: rules for rules in (PAPER, PUBLISHED, RECOMMENDED, MARGINAL)
+}
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,8 @@ class Prior:
     A global atom is N(prior_mean, prior_variance) in every dimension; a site's atom is the global
     one plus N(0, site_variance), one variance for all sites or one for each; `mass` says how
     readily new global units appear. `rules` is "paper" (the paper's own), "published" (the
-    authors' code) or "recommended" (the paper's scores with the published class-share precision).
+    authors' code), "recommended" (the paper's scores with the published class-share precision) or
+    "marginal" (the same with global atoms integrated out, by which their number is inferred).
     With `scales`, both variances are in units of a group's scale, as `Prior.fit` sets them.
     """
 
@@ -110,19 +120,21 @@ class Prior:
         cls,
         networks: Sequence[Network],
         *,
-        spread: float = SPREAD,
+        spread: float | None = None,
         mass: float = 1.0,
         rules: str = "recommended",
     ) -> Prior:
         """Variances from the weights alone, group by group.
 
         The scale of a group is the mean variance, over sites, of the weights that lead to and from
-        it; site_variance is `spread` of it. Weights that are all larger by one factor thus get a
-        prior under which the same units match.
+        it; site_variance is `spread` of it (by default 3, and 0.1 under the marginal rules).
+        Weights that are all larger by one factor thus get a prior under which the same units match.
         """
+        if spread is None:
+            spread = MARGINAL_SPREAD if rules == MARGINAL.name else SPREAD
         scales = {}
         for group in networks[0].graph.groups:
-            variances = [_weight_variance(network, group) for network in networks]
+            variances = [weight_variance(network, group) for network in networks]
             # In single precision: the order in which a network lists its units must not show.
             scales[group] = max(float(np.float32(np.mean(variances))), SMALLEST)
         return cls(
@@ -168,7 +180,7 @@ class Prior:
         return np.broadcast_to(variances, (sites,))
 
 
-def _weight_variance(network: Network, group: str) -> float:
+def weight_variance(network: Network, group: str) -> float:
     """The mean variance of the weights (not the biases) at a group, each weight counting once."""
     names = network.graph.tensors_of(group)
     own = [name for name in names if network.graph.role(name) == "weight"] or names

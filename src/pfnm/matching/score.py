@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pfnm.matching.posterior import Part, PartSums, Posterior, PriorPart
-from pfnm.matching.prior import Prior
+from pfnm.matching.prior import Prior, Rules
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
@@ -18,13 +18,20 @@ def join_scores(
     """The score of unit l joining the global unit in slot i, the site itself taken out: (l, i).
 
     |v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i + 2 log(m_i / (J - m_i)), summed over dimensions;
-    the rules may change the last term. Slots nobody uses score minus infinity.
+    the rules may change the last term, and take off the sum of log((p + P_i) / P_i) where atoms are
+    integrated out. Slots nobody uses score minus infinity.
     """
     first, *others = zip(site, posterior.parts, strict=True)
     scores = _evidence_gain(*first, slots)
     for part, sums in others:
         scores += _evidence_gain(part, sums, slots)
-    scores += popularity_term(posterior.popularity[slots], prior, sites)
+    constant = popularity_term(posterior.popularity[slots], prior, sites)
+    if prior.choices.integrated:
+        for part, sums in zip(site, posterior.parts, strict=True):
+            constant -= log_precision_gain(
+                part.precision, sums.precisions[slots], sums.prior.mean.size
+            )
+    scores += constant
     return scores
 
 
@@ -34,17 +41,17 @@ def _evidence_gain(part: Part, sums: PartSums, slots: IntArray | slice) -> Array
     The square is multiplied out, so that the work over columns is one matrix product where one
     precision holds for all of them, and two where it does not.
     """
-    seen, total = part.precision, sums.sums[slots]
-    inverse = 1 / (seen + sums.precisions[slots])
+    inverse = 1 / (part.precision + sums.precisions[slots])
     constant = -sums.evidence(slots)
     if sums.uniform:
-        gain = part.weighted @ total.T
+        gain = sums.products(part, slots)
         gain *= 2
         gain += part.squares[:, None]
         gain += sums.squares[slots]
         gain *= inverse[:, 0]
         gain += constant
         return gain
+    total = sums.sums[slots]
     constant += (total**2 * inverse).sum(axis=1)
     gain = part.weighted**2 @ inverse.T
     gain += 2 * part.weighted @ (total * inverse).T
@@ -66,12 +73,25 @@ def popularity_term(popularity: IntArray, prior: Prior, sites: int) -> Array:
     return result
 
 
-def found_scores(site: Sequence[Part], priors: Sequence[PriorPart]) -> Array:
+def log_precision_gain(gained: Array, before: Array | float, columns: int) -> Array:
+    """The sum over columns of log((gained + before) / before): how far an atom's volume shrinks.
+
+    gained and before: (..., columns), or (..., 1) where one value holds for all of them.
+    """
+    logs: Array = np.log1p(gained / before)
+    return columns * logs[..., 0] if logs.shape[-1] == 1 else logs.sum(axis=-1)
+
+
+def found_scores(site: Sequence[Part], priors: Sequence[PriorPart], rules: Rules) -> Array:
     """The score of each unit founding a global unit, without the term for their number: (l,).
 
-    |v_l p + mu_0 p_0|^2 / (p + p_0) - |mu_0 p_0|^2 / p_0, summed over dimensions.
+    |v_l p + mu_0 p_0|^2 / (p + p_0) - |mu_0 p_0|^2 / p_0, summed over dimensions; where atoms are
+    integrated out, less the sum of log((p + p_0) / p_0).
     """
     scores = np.zeros(len(site[0].weighted))
+    if rules.integrated:
+        for part, prior in zip(site, priors, strict=True):
+            scores -= log_precision_gain(part.precision, prior.precision, prior.mean.size)
     for part, prior in zip(site, priors, strict=True):
         start = prior.mean * prior.precision
         if part.precision.size == 1 and not start.any():  # nothing to add: no copy of it all
@@ -84,6 +104,10 @@ def found_scores(site: Sequence[Part], priors: Sequence[PriorPart]) -> Array:
 
 
 def number_terms(count: int, prior: Prior, sites: int) -> Array:
-    """-2 log(k / (gamma_0 / J)) for the k-th new global unit of a site, k = 1..count."""
-    result: Array = -2 * np.log(np.arange(1, count + 1) * sites / prior.mass)
+    """-2 log(k / (gamma_0 / J)) for the k-th new global unit of a site, k = 1..count.
+
+    Where the rules number no units, k is 1 for all.
+    """
+    k = np.arange(1, count + 1) if prior.choices.numbered else np.ones(count)
+    result: Array = -2 * np.log(k * sites / prior.mass)
     return result

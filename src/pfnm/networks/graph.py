@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Literal
 
@@ -38,7 +39,7 @@ class Part:
 
     factors: tuple[str | int, ...]
 
-    @property
+    @cached_property
     def spaces(self) -> tuple[str, ...]:
         """The spaces among the factors."""
         return tuple(factor for factor in self.factors if isinstance(factor, str))
@@ -89,7 +90,7 @@ class Axis:
         """An axis whose positions mean the same everywhere."""
         return cls((Part((length,)),))
 
-    @property
+    @cached_property
     def spaces(self) -> tuple[str, ...]:
         """The spaces it is made of, each once."""
         return tuple(dict.fromkeys(space for part in self.parts for space in part.spaces))

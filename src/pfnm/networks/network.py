@@ -71,6 +71,9 @@ class Network:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     features: tuple[str, ...] | None = None
     scaling: Scaling | None = None
+    memory: Mapping[str, tuple[Array, Array]] | None = None
+    """What it remembers of its training: mean and variance of what left each normalisation, by the
+    name of its shift."""
 
     def __post_init__(self) -> None:
         odd = sorted(set(self.tensors) ^ set(self.graph.axes))
@@ -160,14 +163,20 @@ class Network:
         """How many numbers one input has."""
         return self.program.numbers(self.tensors)
 
-    def run(self, inputs: Any, visit: Visitor | None = None, first: Any = None) -> Any:
+    def run(
+        self,
+        inputs: Any,
+        visit: Visitor | None = None,
+        first: Any = None,
+        rows: int | None = None,
+    ) -> Any:
         """The outputs (examples, outputs) before the output function; see `Program.run`."""
         if inputs.ndim != 2 or inputs.shape[1] != self.numbers:
             raise PFNMError(
                 f"{self.name} takes {self.numbers} inputs, the data has shape {inputs.shape}; "
                 "give one row of that many numbers for each example"
             )
-        return self.program.run(self.tensors, inputs, visit, first)
+        return self.program.run(self.tensors, inputs, visit, first, rows)
 
     def first_values(self, inputs: Any) -> Any:
         """The values that leave the first map, where they are worth keeping; for `run`."""

@@ -38,7 +38,7 @@ class Perceptron:
     activation_told: bool = True
     examples: None = None
 
-    def probes(self, count: int) -> int:
+    def probes(self, count: int, times: float = 1) -> int:
         """All of them: a perceptron is quick."""
         return count
 
@@ -52,6 +52,7 @@ class Perceptron:
         inputs: Any,
         visit: Visitor | None = None,
         first: Any = None,
+        rows: int | None = None,
     ) -> Any:
         """The outputs (examples, outputs) before the output function; see `Program.run`."""
         if visit is not None or not isinstance(inputs, np.ndarray) or len(inputs) <= ROWS:

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 class Map:
     """A weight at work: features enter it, values leave it.
 
-    `kind` says how: "linear" takes features (..., inputs) to values (..., outputs); what other
-    kinds do is known to the program whose they are.
+    `kind` says how: where it is "linear", what leaves is features times the weight plus the bias.
+    Of a convolution the features are then patches, as many numbers as the weight has for each
+    output. Where it is "scaled", what leaves an output is as much larger as its part of the weight
+    and the bias are. What other kinds do is known to the program whose they are.
     """
 
     weight: str
@@ -48,8 +50,11 @@ class Program(Protocol):
     def examples(self) -> Any:
         """A kind of inputs like those it was shown, where it was shown some; else None."""
 
-    def probes(self, count: int) -> int:
-        """How many made-up inputs its size allows, of so many that are wanted."""
+    def probes(self, count: int, times: float = 1) -> int:
+        """How many made-up inputs its size allows, of so many that are wanted.
+
+        times: so many times as many as of an ordinary purpose, where more work is worth while.
+        """
 
     def numbers(self, tensors: Mapping[str, Any]) -> int:
         """How many numbers one input has."""
@@ -60,10 +65,14 @@ class Program(Protocol):
         inputs: Any,
         visit: Visitor | None = None,
         first: Any = None,
+        rows: int | None = None,
     ) -> Any:
         """The outputs (examples, outputs), before the output function, of inputs (examples, ...).
 
-        first: the values that leave the first map, where they are known already.
+        first: the values that leave the first map, where they are known already. rows: all inputs
+        go through each map together, and a visitor sees about so many rows of linear and (values
+        alone) of scaled ones: of an example's positions as many as that takes, the same whatever
+        the tensors are. A visitor that gives tensors needs it.
         """
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -102,9 +103,9 @@ class Folding:
         return result
 
     def unfold(
-        self, tensors: Mapping[str, Tensor], statistics: Mapping[str, Statistics] | None = None
-    ) -> dict[str, Tensor]:
-        """Folded tensors as they were, the same function at rest.
+        self, tensors: Mapping[str, Any], statistics: Mapping[str, Statistics] | None = None
+    ) -> dict[str, Any]:
+        """Folded tensors (numpy's or PyTorch's) as they were, the same function at rest.
 
         statistics: by the name of a normalisation's mean, what enters it; they become what it
         remembers, so that it does the same while training.
@@ -112,24 +113,43 @@ class Folding:
         result = dict(tensors)
         for norm in self.norms:
             shift = result.pop(norm.shift)
-            scale = np.ones_like(shift) if norm.after else result.pop(norm.scale)
-            mean, variance = np.zeros_like(shift), np.full_like(shift, REST_VARIANCE)
+            mean = 0 * _detached(shift)
+            variance = mean + REST_VARIANCE
+            scale = mean + 1 if norm.after else result.pop(norm.scale)
             if statistics is not None and norm.weight is not None and norm.bias is not None:
                 found = statistics[norm.mean]
                 mean = found.mean.astype(shift.dtype)
                 variance = found.variance.astype(shift.dtype)
             if norm.weight is None:
-                variance = 1 / np.square(scale) - norm.eps
+                variance = 1 / scale**2 - norm.eps
             if norm.bias is None:
                 mean = -shift / scale
-            result[norm.mean], result[norm.variance] = mean, variance
+            result[norm.mean], result[norm.variance] = _detached(mean), _detached(variance)
             if norm.weight is not None:
-                result[norm.weight] = scale * np.sqrt(variance + norm.eps, dtype=scale.dtype)
+                result[norm.weight] = scale * (variance + norm.eps) ** 0.5
             if norm.bias is not None:
                 result[norm.bias] = shift + scale * mean
             if norm.after and norm.after[1] is not None:
-                result[norm.after[1]] = np.zeros_like(shift)
+                result[norm.after[1]] = 0 * shift
         return result
+
+    def memory(self, tensors: Mapping[str, Tensor]) -> dict[str, tuple[Array, Array]]:
+        """Mean and variance of what left each normalisation in training, by the name of its shift.
+
+        Its scale and shift say it: what it remembers of what entered became mean 0 and variance 1.
+        """
+        result = {}
+        for norm in self.norms:
+            rest = np.zeros_like(tensors[norm.mean], dtype=float)
+            scale = rest + 1 if norm.weight is None else tensors[norm.weight].astype(float)
+            mean = rest if norm.bias is None else tensors[norm.bias].astype(float)
+            result[norm.shift] = mean, np.square(scale)
+        return result
+
+
+def _detached(values: Any) -> Any:
+    """Without a gradient, for batch normalisation gives its statistics none."""
+    return values.detach() if hasattr(values, "detach") else values
 
 
 def _scaled(weight: Tensor, scale: Array, axis: int) -> Tensor:

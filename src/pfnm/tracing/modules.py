@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.atoms import observed_mean
@@ -19,211 +16,20 @@ from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.sites import comparable
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
 from pfnm.networks.network import Label, Network, Tensor
-from pfnm.networks.program import Map, Visitor
 from pfnm.threads import one_of_torch
-from pfnm.tracing.axes import leaves
-from pfnm.tracing.examples import Examples, examples_of
-from pfnm.tracing.folding import Folding, Norm, Statistics
+from pfnm.tracing.examples import examples_of
 from pfnm.tracing.groups import ByHand
 from pfnm.tracing.onnx_module import OnnxModule
 from pfnm.tracing.proof import distance
 from pfnm.tracing.resize import resized, runs_like
-from pfnm.tracing.rules.call import Map as TracedMap
 from pfnm.tracing.rules.call import Rule
+from pfnm.tracing.running import ModuleProgram
 from pfnm.tracing.trace import Trace, module_outputs, program_outputs, trace
 
-BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers stays small
-POSITIONS = 4  # of a picture or signal at which it is seen what units do
-WORK = 4e9  # multiplications that made-up inputs of one purpose may cost a network
-LEAST_PROBES = 32
 SAME = 1e-4  # relative: outputs of a module and of the trace of another, in single precision
 STATISTICS_ROWS = 128  # on which batch normalisation's statistics are computed
 STATISTICS_SEED = 0
 WIDENED = 4  # to see whether a module can be: by one unit in so many
-
-
-@dataclass(frozen=True, eq=False)
-class ModuleProgram:
-    """Runs a traced module on rows of numbers; its tensors are folded canonical ones."""
-
-    trace: Trace
-    examples: Examples
-    activation: str | None = None
-    activation_told: bool = True
-    source: OnnxModule | None = None
-    """The graph that the first module was read from, to be written again."""
-    work: float = field(init=False)
-    """Multiplications for one example."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "work", _work(self.trace))
-
-    @cached_property
-    def folding(self) -> Folding:
-        """How batch normalisation is folded away."""
-        steps = [step.map for step in self.trace.program.steps if step.map is not None]
-        uses = [own.weight for own in steps if own.kind != "batch_norm"]
-        found: dict[str, Norm] = {}
-        for own in self.trace.norms:
-            if own.mean is None or own.variance is None:
-                continue  # it has no memory: what it does is no scale and shift
-            after = None
-            if own.after is not None and uses.count(own.after[0]) == 1:
-                weight, bias, kind = own.after
-                axis = 1 if kind == "conv_transpose" else 0
-                merged = self.trace.program.layouts[weight].merged
-                if not (merged and kind == "conv_transpose"):
-                    after = (weight, bias, axis)
-            found.setdefault(
-                own.mean, Norm(own.weight, own.bias, own.mean, own.variance, own.epsilon, after)
-            )
-        return Folding(tuple(found.values()))
-
-    @cached_property
-    def maps(self) -> tuple[Map, ...]:
-        """Its weights at work: linear maps and convolutions, each once."""
-        found: dict[str, Map] = {}
-        for step in self.trace.program.steps:
-            at = None if step.map is None else self.map_of(step.map)
-            if at is not None:
-                found.setdefault(at.weight, at)
-        return tuple(found.values())
-
-    def map_of(self, own: TracedMap) -> Map | None:
-        """A map whose features and values have one axis each that the weight has too."""
-        if own.weight is None or self.trace.program.layouts[own.weight].merged:
-            return None
-        sides = {"linear": (1, 0), "conv": (1, 0), "conv_transpose": (0, 1)}.get(own.kind)
-        if sides is None or len(own.order) < 2:
-            return None
-        reads, writes = (own.order[side] for side in sides)
-        shape = tuple(dim.size for dim in self.trace.program.layouts[own.weight].dims)
-        if own.kind != "linear" and shape[reads] == 1 and shape[writes] > 1:
-            reads = writes  # depthwise: each unit reads itself
-        return Map(own.weight, own.bias, f"traced {own.kind}", reads, writes)
-
-    def answer(self, outputs: Any) -> torch.Tensor:
-        """The output that counts, of all that a module gives."""
-        found = pytree.tree_leaves(outputs)[self.trace.program.output]
-        assert isinstance(found, torch.Tensor)
-        return found
-
-    def numbers(self, tensors: Mapping[str, Any]) -> int:
-        """How many numbers one input has."""
-        return self.examples.numbers
-
-    def probes(self, count: int) -> int:
-        """How many made-up inputs the network's size allows, of so many that are wanted."""
-        return min(count, max(LEAST_PROBES, int(WORK / self.work)))
-
-    @one_of_torch()
-    def run(
-        self,
-        tensors: Mapping[str, Any],
-        inputs: Any,
-        visit: Visitor | None = None,
-        first: Any = None,
-    ) -> Any:
-        """The outputs (examples, outputs), a row for every position where there are several."""
-        look = None if visit is None else self._looking(visit)
-        axis = _output_axis(self.trace)
-        with self.trace.example.seeded():
-            found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look)]
-        return np.concatenate(found)
-
-    def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
-        """Nothing: a first map's values would be too many to keep."""
-        return None
-
-    @one_of_torch()
-    def statistics(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> dict[str, Statistics]:
-        """What enters every batch normalisation on these inputs, by the name of its mean."""
-        sums: dict[str, list[Any]] = {}
-
-        def look(at: TracedMap, features: torch.Tensor, _: Any) -> None:
-            if at.statistics is not None:
-                rows = features.double().movedim(1, -1).flatten(0, -2)
-                total = sums.setdefault(at.statistics[0], [0, 0.0, 0.0])
-                total[0] += len(rows)
-                total[1] += rows.sum(dim=0)
-                total[2] += rows.square().sum(dim=0)
-
-        with self.trace.example.seeded():
-            for _ in self._run(tensors, inputs, look):
-                pass
-        result = {}
-        for name, (count, total, squares) in sums.items():
-            mean = (total / count).numpy()
-            result[name] = Statistics(mean, np.maximum((squares / count).numpy() - mean**2, 0))
-        return result
-
-    def _run(self, tensors: Mapping[str, Any], inputs: Any, look: Any) -> Any:
-        unfolded = self.folding.unfold(tensors)
-        own = self.trace.program.prepared(
-            {name: torch.from_numpy(np.ascontiguousarray(t)) for name, t in unfolded.items()}
-        )
-        block = max(1, BLOCK_NUMBERS // max(self.examples.numbers, 1))
-        block = self.examples.together or block
-        for start in range(0, len(inputs), block):
-            given = self.examples.tensors(inputs[start : start + block])
-            args, kwargs = self.examples.placed(given)
-            yield self.trace.program.run(own, args, kwargs, visit=look)
-
-    def _looking(self, visit: Visitor) -> Any:
-        """Shows a visitor of `Network.run` rows of features and values, at a few positions."""
-
-        def look(own: TracedMap, features: torch.Tensor, values: Any) -> None:
-            at = self.map_of(own)
-            if at is not None and isinstance(values, torch.Tensor):
-                channel = -1 if own.kind == "linear" else 1
-                visit(at, _at_positions(features, channel), _at_positions(values, channel))
-
-        return look
-
-
-def _at_positions(values: torch.Tensor, channel: int) -> Tensor:
-    """Rows (examples x positions, channels), at a few positions evenly apart."""
-    rows = values.movedim(channel, -1)
-    rows = rows.reshape(len(rows), -1, rows.shape[-1])
-    places = np.unique(np.linspace(0, rows.shape[1] - 1, POSITIONS + 2).round().astype(int)[1:-1])
-    result: Tensor = rows[:, torch.from_numpy(places)].reshape(-1, rows.shape[-1]).numpy()
-    return result
-
-
-def _rows(found: torch.Tensor, axis: int) -> torch.Tensor:
-    """Outputs as (rows, outputs)."""
-    if found.dim() < 2:
-        return found.reshape(-1, 1)
-    return found.movedim(axis, -1).flatten(0, -2)
-
-
-def _output_axis(found: Trace) -> int:
-    """The axis of the output along which the network's outputs lie; the last if there is none."""
-    dims = found.program.output_dims
-    for axis, dim in enumerate(dims):
-        if any(found.program.spaces.get(id(leaf)) == OUTPUT for leaf in leaves(dim)):
-            return axis
-    return len(dims) - 1
-
-
-def _work(found: Trace) -> float:
-    """About how many multiplications one example costs."""
-    total = 0.0
-
-    def look(at: TracedMap, _: Any, values: Any) -> None:
-        nonlocal total
-        if at.weight is not None and isinstance(values, torch.Tensor) and at.kind != "embedding":
-            shape = tuple(dim.size for dim in found.program.layouts[at.weight].dims)
-            total += values.numel() * prod(shape) / max(shape[0], 1)
-
-    example = found.example
-    tensors = {
-        n: np.zeros([d.size for d in lay.axes], np.float32)
-        for n, lay in found.program.layouts.items()
-    }
-    found.program.run(tensors, example.inputs, example.kwargs, visit=look)
-    rows = next((len(x) for x in example.inputs if isinstance(x, torch.Tensor) and x.dim()), 1)
-    return max(total / rows, 1.0)
 
 
 @one_of_torch()
@@ -260,7 +66,8 @@ def from_modules(
             _check_same(module, name, found, tensors)
         own = None if labels is None or labels[place] is None else tuple(labels[place] or ())
         folded = program.folding.fold(tensors)
-        networks.append(Network(folded, graph, program, labels=own, name=name))
+        memory = program.folding.memory(tensors) or None
+        networks.append(Network(folded, graph, program, labels=own, name=name, memory=memory))
     return networks
 
 

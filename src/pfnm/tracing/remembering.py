@@ -1,0 +1,234 @@
+"""Inputs fitted to what batch normalisation remembers of the data: no data, but very like it.
+
+While it was trained, every batch normalisation noted mean and variance of what entered it. Made-up
+inputs are moved, by gradient, until they leave the same there: in every layer, at every site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from pfnm.fusing.inputs import InputRange, Inputs
+from pfnm.fusing.probes import is_classifier
+from pfnm.networks.network import Array, Network, Tensor
+from pfnm.threads import one_of_torch
+from pfnm.tracing.examples import Slot
+from pfnm.tracing.rules.call import Map as TracedMap
+from pfnm.tracing.running import ModuleProgram
+
+POOL = 1600  # inputs that are fitted, and drawn from for every purpose
+# What may go into them, which makes them fewer for large networks: a minute or so of one core.
+FITTING_WORK = 2e13  # multiplications
+FITTING_VALUES = 1.2e10  # numbers that leave maps, which small convolutions take most time for
+LEAST = 64
+BATCH = 200  # of them are fitted together: their mean and variance are what is compared
+STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
+BACKWARD = 3  # times the work of a run: with gradients
+MOST_SITES = 2  # to which one batch is fitted, so that many sites cost no more than two
+EVEN = 1.5  # times its even share: a site with more of a class has seen other data than others
+CLASSES = 0.05  # how much cross-entropy towards random classes counts beside the statistics
+SMOOTHNESS = 0.01  # how much differences of neighbours count
+SHIFTED = 16  # a picture is shifted by at most one part in so many of its side
+LEAST_SIDE = 8  # along each axis of what is shifted: a picture or a signal
+FLOOR = 1e-3  # of a remembered variance: a unit that never does anything says nothing
+SEED = 0
+HALVES = ("avx512_bf16", "amx_bf16")  # what processors call it
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """Inputs of a kind, fitted to what the sites' batch normalisations remember.
+
+    They are made once, and drawn from for every purpose, shifted a little. Half of them seek random
+    classes too: of these all networks are sure, so that they teach well and judge badly.
+    """
+
+    kind: Inputs
+    sites: Sequence[Network]
+    shares: Array
+    """(J, K): how much each site counts for each class."""
+
+    @property
+    def within(self) -> InputRange:
+        """Between which values they lie."""
+        return self.kind.within
+
+    def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
+        """Inputs (count, inputs), of those that were fitted."""
+        return self._drawn(np.concatenate(self.pool), count, rng)
+
+    def make_to_judge(
+        self, networks: Sequence[Network], count: int, rng: np.random.Generator
+    ) -> Tensor:
+        """Of those alone that seek no class."""
+        return self._drawn(self.pool[0], count, rng)
+
+    def _drawn(self, pool: Tensor, count: int, rng: np.random.Generator) -> Tensor:
+        made = pool[np.resize(rng.permutation(len(pool)), count)]
+        moved = [
+            shifted(torch.from_numpy(part), slot, rng).numpy()
+            for part, slot in zip(_parts(made, self._program), self._slots, strict=True)
+        ]
+        return np.concatenate(moved, axis=1)
+
+    @cached_property
+    def pool(self) -> tuple[Tensor, Tensor]:
+        """All inputs that were fitted: to the statistics alone, and to random classes too."""
+        rng = np.random.default_rng(SEED)
+        cost = self._program.cost
+        assert cost is not None
+        runs = STEPS * self._together
+        most = min(FITTING_WORK / (BACKWARD * cost.work), FITTING_VALUES / cost.values) / runs
+        half = int(np.clip(most, LEAST, POOL)) // 2
+        found = []
+        for share in (0.0, CLASSES):
+            starts = self.kind.make(self.sites, half, rng)
+            batches = np.array_split(starts, max(1, round(half / BATCH)))
+            found.append(np.concatenate([self._fitted(batch, share, rng) for batch in batches]))
+        return found[0], found[1]
+
+    def __str__(self) -> str:
+        return str(self.kind)
+
+    @property
+    def _together(self) -> int:
+        """To how many sites one batch is fitted: to one where they have seen different data."""
+        even = self.shares.max() <= EVEN / len(self.sites)
+        return min(MOST_SITES, len(self.sites)) if even else 1
+
+    @property
+    def _program(self) -> ModuleProgram:
+        program = self.sites[0].program
+        assert isinstance(program, ModuleProgram)
+        return program
+
+    @property
+    def _slots(self) -> Sequence[Slot]:
+        return self._program.examples.slots
+
+    @one_of_torch()
+    def _fitted(self, start: Tensor, classes: float, rng: np.random.Generator) -> Tensor:
+        """One batch, from where it starts; so much counts that it seeks classes."""
+        low, high = (torch.from_numpy(np.asarray(end)) for end in self.within.ends)
+        width = torch.from_numpy(np.asarray(self.within.width, dtype=np.float32))
+        chosen = rng.permutation(len(self.sites))[: self._together]
+        memories = [Memory(self.sites[j]) for j in chosen]
+        seen = self.shares[chosen].sum(axis=0)
+        labels = torch.from_numpy(rng.choice(len(seen), size=len(start), p=seen / seen.sum()))
+        x = torch.from_numpy(start / np.asarray(self.within.width, dtype=np.float32))
+        x.requires_grad_()
+        optimizer = torch.optim.Adam([x], lr=RATE)
+        for _ in range(STEPS):
+            moved = torch.cat(
+                [
+                    shifted(part, slot, rng)
+                    for part, slot in zip(
+                        _parts(x * width, self._program), self._slots, strict=True
+                    )
+                ],
+                dim=1,
+            )
+            apart = torch.stack([memory.distance(moved, labels, classes) for memory in memories])
+            rough = torch.stack(
+                [
+                    roughness(part, slot)
+                    for part, slot in zip(_parts(x, self._program), self._slots, strict=True)
+                ]
+            )
+            loss = apart.mean() + SMOOTHNESS * rough.sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            with torch.no_grad():
+                x.clamp_(low / width, high / width)
+        result: Tensor = (x.detach() * width).numpy()
+        return result
+
+
+class Memory:
+    """One site's network and what it remembers, for gradients."""
+
+    def __init__(self, network: Network) -> None:
+        program = network.program
+        assert isinstance(program, ModuleProgram)
+        assert network.memory is not None
+        self.program = program
+        self.classifies = is_classifier(network)
+        self.tensors = {
+            name: torch.from_numpy(np.ascontiguousarray(tensor, dtype=np.float32))
+            for name, tensor in program.folding.unfold(network.tensors).items()
+        }
+        self.remembered: Mapping[str, tuple[torch.Tensor, torch.Tensor]] = {
+            norm.mean: tuple(  # type: ignore[misc]
+                torch.from_numpy(np.asarray(own, dtype=np.float32))
+                for own in network.memory[norm.shift]
+            )
+            for norm in program.folding.norms
+        }
+
+    def distance(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
+        """How far what leaves the normalisations is from what they remember, per unit.
+
+        Of classifiers also, `classes` times, how far the answers are from these labels.
+        """
+        found: list[torch.Tensor] = []
+
+        def look(at: TracedMap, _: Any, values: Any) -> None:
+            if at.statistics is None or at.statistics[0] not in self.remembered:
+                return
+            mean, variance = self.remembered[at.statistics[0]]
+            rows = values.float().movedim(1, -1).flatten(0, -2)
+            centre = rows.mean(dim=0)
+            power = (rows * rows).mean(dim=0)  # much quicker than the operation for variances
+            scale = variance + FLOOR
+            apart = (centre - mean).square() / scale
+            spread = ((power - centre.square()).clamp_min(0) + FLOOR).sqrt() - scale.sqrt()
+            found.append((apart + spread.square() / scale).mean())
+
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=halves_are_quick()):
+            outputs = self.program.run_torch(self.tensors, inputs, look).float()
+        total = torch.stack(found).mean()
+        if classes and self.classifies and len(outputs) == len(inputs):
+            total = total + classes * functional.cross_entropy(outputs, labels)
+        return total
+
+
+def halves_are_quick() -> bool:
+    """Whether this processor multiplies numbers of half the length at more than the usual pace."""
+    told: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(told.get(name, False) for name in HALVES)
+
+
+def _parts(rows: Any, program: ModuleProgram) -> list[Any]:
+    """Rows (examples, numbers) by slot."""
+    ends = np.cumsum([0, *(slot.numbers for slot in program.examples.slots)])
+    return [rows[:, first:last] for first, last in pairwise(ends)]
+
+
+def shifted(rows: torch.Tensor, slot: Slot, rng: np.random.Generator) -> torch.Tensor:
+    """Pictures or signals (examples, numbers) moved a little, all alike; others as they are."""
+    _, *sides = slot.shape or (1,)
+    if not sides or min(sides) < LEAST_SIDE:
+        return rows
+    steps = [int(rng.integers(-(side // SHIFTED), side // SHIFTED + 1)) for side in sides]
+    axes = tuple(range(2, 2 + len(sides)))
+    moved = torch.roll(rows.reshape(-1, *slot.shape), steps, axes)
+    return moved.reshape(rows.shape)
+
+
+def roughness(rows: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """The mean squared difference of neighbours, in units of the range, along all sides."""
+    _, *sides = slot.shape or (1,)
+    pictures = rows.reshape(-1, *slot.shape)
+    if not sides or min(sides) < LEAST_SIDE:
+        return rows.new_zeros(())
+    found = [pictures.diff(dim=2 + side).square().mean() for side in range(len(sides))]
+    return torch.stack(found).sum()
