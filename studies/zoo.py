@@ -9,6 +9,7 @@ interrupted `make zoo` goes on where it stopped; remove the file to measure all 
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import isnan, nan
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -138,7 +140,10 @@ def fused_back(traced: Trace, module: nn.Module, copies: list[nn.Module]) -> flo
     if any(own.in_the_way for own in traced.pinned):
         return nan
     example = traced.example
-    given = dict(example.kwargs) if example.kwargs else example.inputs
+    given: Any = example.inputs
+    if example.kwargs:  # all by name
+        names = inspect.signature(module.forward).parameters
+        given = {**dict(zip(names, example.inputs, strict=False)), **example.kwargs}
     fused = pfnm.fuse(copies, example_inputs=given, budget=1.0).model
     number = traced.program.output
     found, expected = (module_outputs(own, example)[number] for own in (fused, module))
