@@ -85,10 +85,10 @@ def refit(
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
             changed = unmatrix(found, weight, at)
         tensors[at.weight] = changed.astype(weight.dtype)
-        fitted = {at.weight: changed.astype(np.float32)}
+        fitted = {at.weight: tensors[at.weight].astype(np.float32, copy=False)}
         if at.bias is not None and bias is not None and new_bias is not None:
             tensors[at.bias] = new_bias.astype(bias.dtype)
-            fitted[at.bias] = new_bias.astype(np.float32)
+            fitted[at.bias] = tensors[at.bias].astype(np.float32, copy=False)
         return fitted
 
     network.run(probing.inputs, visit, first, rows)
