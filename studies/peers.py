@@ -1,11 +1,11 @@
-"""What methods of others make of the networks that studies/modules.py fuses: at equal widths.
+"""What methods of others make of the networks that studies/quality.py fuses: at equal widths.
 
     python studies/peers.py NETWORKS [--sets vgg resnet20 ...] [--seeds 0] [--made]
     python studies/peers.py --table
 
 The plain average, Git Re-Basin and OT fusion by weights; BatchNorm's statistics as averaged,
 computed anew on 200 real pictures without labels, and with --made on 500 of those that ours makes
-up. NETWORKS as for studies/modules.py. Rows go to results/modules/peers.jsonl as they come; what is
+up. NETWORKS as for studies/quality.py. Rows go to results/modules/peers.jsonl as they come; what is
 there already is passed over.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from modules import RESULTS, SETS, Test, networks, reference
+from quality import RESULTS, SETS, Test, networks, reference
 
 import pfnm
 from pfnm.lab.baselines import naive_average

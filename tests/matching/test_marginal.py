@@ -183,15 +183,13 @@ def test_what_is_added_to_all_atoms_changes_nothing(
 
 def test_moments_by_hand() -> None:
     atoms = [np.array([[3.0, 1.0]]), np.array([[1.0, 5.0], [-4.0, 0.0]])]
-    matching = match(
-        atoms, Prior(rules="marginal"), start=[[0], [0, 1]], sweeps=0, precisions=[1.0, 1.0]
-    )
     # Means (2, 3) of two members and (-4, 0) of one; squares about them 1 + 1 + 4 + 4, of one
     # degree of freedom in each of two columns. Squares of means 4 + 9 + 16 + 0 over four, less the
     # noise in them, 5 times the mean of 1/2, 1/2, 1, 1.
-    site, between = moments(matching, atoms, np.ones((2, 2)))
+    site, between, mass = moments([np.array([0]), np.array([0, 1])], atoms, np.ones((2, 2)))
     assert site == pytest.approx(5.0)
     assert between == pytest.approx(29 / 4 - 5 * 0.75)
+    assert mass == pytest.approx(2 / (1 + 1 / 2))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
@@ -109,6 +110,10 @@ def simulate(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the run in this folder; all else is kept there.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(help="Write rounds as logs too: tensorboard or mlflow; may be given twice."),
+    ] = None,
     data_dir: DataDirOption = None,
     threads: Annotated[
         int | None,
@@ -120,11 +125,13 @@ def simulate(
 ) -> None:
     """Run a federation on this machine: split data over sites, train, combine, record."""
     from pfnm.lab import runs
+    from pfnm.lab.logs import check_logs, logging_to
     from pfnm.lab.methods import METHODS, chosen_methods
     from pfnm.lab.records import read_run
     from pfnm.lab.setting import PERCEPTRON, Setting, usual_training
     from pfnm.report.split import draw_split
 
+    check_logs(log or ())
     if methods == "list":
         for name, method in METHODS.items():
             out.print(f"{name:14}{method.title}")
@@ -173,10 +180,11 @@ def simulate(
         folder = Path("runs") / name if output is None else output
     names = chosen_methods(setting)
     total = sum(1 if METHODS[n].round is None else setting.rounds for n in names)
-    with bar(hidden=as_json) as shown:
+    with logging_to(log or (), folder, setting) as write, bar(hidden=as_json) as shown:
         task = shown.add_task("training at the sites", total=total)
 
         def on_row(row: dict[str, Any]) -> None:
+            write(row)
             found = "" if row["accuracy"] is None else f" {row['accuracy']:.1%}"
             shown.update(
                 task,
@@ -196,6 +204,20 @@ def simulate(
     for site, reason in left_out(rows).items():
         out.print(f"left out: {site}: {reason}")
     out.print(f"{folder}: the run, whole" + (", with split.png (who holds what)" if drawn else ""))
+    for line in logs_told(log or [], folder):
+        out.print(line)
+    out.print(f"To look at it: pfnm report {shlex.quote(str(folder))}")
+
+
+def logs_told(names: list[str], folder: Path) -> list[str]:
+    """How to open what was logged."""
+    from pfnm.lab.logs import mlflow_place
+
+    commands = {
+        "tensorboard": f"tensorboard --logdir {shlex.quote(str(folder / 'tensorboard'))}",
+        "mlflow": f"mlflow ui --backend-store-uri {shlex.quote(mlflow_place(folder))}",
+    }
+    return [f"logged: {commands[name]}" for name in dict.fromkeys(names)]
 
 
 def runs_table(rows: list[dict[str, Any]], sites: int) -> Any:

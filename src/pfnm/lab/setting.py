@@ -19,7 +19,7 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network, Tensor
 
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
-SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER, SERVER_INPUTS = range(7)
+SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER, SERVER_INPUTS, ADMITTING = range(8)
 PERCEPTRON = "mlp"  # the paper's model
 LEAST_SITES = 2  # in a round: fusing needs two
 # What is beyond these is a slip of the pen, and would fail late or take the memory of the machine.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfnm.matching.prior import LARGEST, SMALLEST, Prior
+from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def _climbed(
     solve: Callable[[Prior], Matching], centred: Sequence[Array], weights: Array, start: float
 ) -> Matching:
     """The matching with the most evidence that is found by climbing."""
-    total = _mean_square(centred, weights)
-    low, high = max(LEAST_NOISE * total, SMALLEST), min(max(total, SMALLEST) / LEAST_NOISE, LARGEST)
+    total = mean_square(centred, weights)
     tried: list[Prior] = []
 
     def divided(site: float, mass: float) -> tuple[float, float, float]:
@@ -73,12 +73,7 @@ def _climbed(
     def best_of(now: Matching | None, variances: Sequence[tuple[float, float, float]]) -> Matching:
         """The present matching, or one under these variances and masses with more evidence."""
         for site, between, mass in variances:
-            prior = Prior(
-                prior_variance=min(max(between, low), high),
-                site_variance=min(max(site, low), high),
-                mass=mass,
-                rules="marginal",
-            )
+            prior = bounded_prior(site, between, mass, total)
             if any(_close(prior, other) for other in tried) or len(tried) == MOST_MATCHINGS:
                 continue
             tried.append(prior)
@@ -90,8 +85,7 @@ def _climbed(
     best = best_of(None, [divided(start * total, 1.0)])
     while True:
         before = best
-        site, between = moments(best, centred, weights)
-        mass = best.width / float((1 / np.arange(1, len(centred) + 1)).sum())
+        site, between, mass = moments(best.assignments, centred, weights)
         now = best.prior.site_variances(1).item()
         best = best_of(best, [(now if site is None else site, between, mass)])
         if best is before:
@@ -113,7 +107,19 @@ def _close(one: Prior, other: Prior) -> bool:
     )
 
 
-def _mean_square(centred: Sequence[Array], weights: Array) -> float:
+def bounded_prior(site: float, between: float, mass: float, total: float) -> Prior:
+    """The marginal prior with these variances, as far as numbers of this mean square allow."""
+    low = max(LEAST_NOISE * total, SMALLEST)
+    high = min(max(total, SMALLEST) / LEAST_NOISE, LARGEST)
+    return Prior(
+        prior_variance=min(max(between, low), high),
+        site_variance=min(max(site, low), high),
+        mass=mass,
+        rules="marginal",
+    )
+
+
+def mean_square(centred: Sequence[Array], weights: Array) -> float:
     """The mean square of all numbers that were seen."""
     total = sum(
         float(np.square(v[:, w > 0], dtype=float).sum())
@@ -124,16 +130,16 @@ def _mean_square(centred: Sequence[Array], weights: Array) -> float:
 
 
 def moments(
-    matching: Matching, centred: Sequence[Array], weights: Array
-) -> tuple[float | None, float]:
-    """The variance of units about their global ones, and of these about the prior mean.
+    assignments: Sequence[IntArray], centred: Sequence[Array], weights: Array
+) -> tuple[float | None, float, float]:
+    """The variance of units about their global ones, of these about the prior mean, and the mass.
 
     None for the first where no global unit has two members. centred: atoms less the prior mean.
     """
-    shape = (matching.width, weights.shape[1])
+    shape = (1 + max(int(a.max()) for a in assignments), weights.shape[1])
     total, weight, seen = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=int)
     square = 0.0
-    for v, w, assignment in zip(centred, weights, matching.assignments, strict=True):
+    for v, w, assignment in zip(centred, weights, assignments, strict=True):
         total[assignment] += v * w
         weight[assignment] += w
         seen[assignment] += w > 0
@@ -144,4 +150,5 @@ def moments(
     freedom = int((seen[known] - 1).sum())
     site = max(within / freedom, 0.0) if freedom else None
     noise = 0.0 if site is None else site * float((1 / weight[known]).mean())
-    return site, max(float(np.square(mean[known]).mean()) - noise, 0.0)
+    between = max(float(np.square(mean[known]).mean()) - noise, 0.0)
+    return site, between, shape[0] / float((1 / np.arange(1, len(centred) + 1)).sum())

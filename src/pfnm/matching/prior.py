@@ -92,7 +92,8 @@ class Prior:
     readily new global units appear. `rules` is "paper" (the paper's own), "published" (the
     authors' code), "recommended" (the paper's scores with the published class-share precision) or
     "marginal" (the same with global atoms integrated out, by which their number is inferred).
-    With `scales`, both variances are in units of a group's scale, as `Prior.fit` sets them.
+    With `scales`, both variances are in units of a group's scale, as `Prior.fit` sets them. A
+    group in `groups` has the prior there, as evidence finds them.
     """
 
     prior_variance: float = 10.0
@@ -101,6 +102,7 @@ class Prior:
     prior_mean: float = 0.0
     rules: str = "recommended"
     scales: Mapping[str, float] = field(default_factory=dict)
+    groups: Mapping[str, Prior] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("prior_variance", "site_variance", "mass"):
@@ -134,7 +136,7 @@ class Prior:
             spread = MARGINAL_SPREAD if rules == MARGINAL.name else SPREAD
         scales = {}
         for group in networks[0].graph.groups:
-            variances = [_weight_variance(network, group) for network in networks]
+            variances = [weight_variance(network, group) for network in networks]
             # In single precision: the order in which a network lists its units must not show.
             scales[group] = max(float(np.float32(np.mean(variances))), SMALLEST)
         return cls(
@@ -158,6 +160,8 @@ class Prior:
 
     def for_group(self, group: str) -> Prior:
         """The prior of one group, its variances no longer relative."""
+        if group in self.groups:
+            return self.groups[group]
         if group not in self.scales:
             return self
         scale = self.scales[group]
@@ -180,7 +184,7 @@ class Prior:
         return np.broadcast_to(variances, (sites,))
 
 
-def _weight_variance(network: Network, group: str) -> float:
+def weight_variance(network: Network, group: str) -> float:
     """The mean variance of the weights (not the biases) at a group, each weight counting once."""
     names = network.graph.tensors_of(group)
     own = [name for name in names if network.graph.role(name) == "weight"] or names
