@@ -13,12 +13,7 @@ LEAST_GAIN = 0.03  # of agreement, by a round of matching: twice the error with 
 
 
 def matching_pays(before: Server, after: Server) -> bool:
-    """Whether the next round is to match again; by what the last one gained, without data.
-
-    Modules, which sites train at their own widths, are matched in every round.
-    """
-    if after.network is None or after.network.program.examples is not None:
-        return True
+    """Whether the next round is to match again; by what the last one gained, without data."""
     if before.agreement is None or after.agreement is None:
         return True
     return after.agreement - before.agreement >= LEAST_GAIN
