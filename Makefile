@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-lowest fuzz lint check bench study zoo clean
+.PHONY: demo test test-lowest fuzz lint check bench study zoo docs clean
 
 demo: .venv/for-demo
 	$(BIN)/pfnm demo
+	@echo "pfnm is in $(BIN): type  . $(BIN)/activate  first. README.md goes on from there."
 
 # Two test processes, a thread each: more would wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1
@@ -62,17 +63,26 @@ zoo: export OMP_NUM_THREADS = 1
 zoo: .venv-zoo/for-zoo
 	.venv-zoo/bin/python studies/zoo.py
 
+# README and docs/ as a site, in build/site; a warning is an error.
+docs: .venv/for-docs
+	$(BIN)/python docs/build.py
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
 .venv/for-demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[sklearn]'
+	$(PIP) --editable '.[sklearn,report]'
 	touch $@
 
 # Python comes with a pip that may not know dependency groups yet.
 .venv/for-test: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) 'pip>=25.1'
-	$(PIP) --editable '.[all,dask,flower,ray]' --group dev
+	$(PIP) --editable '.[all,dask,flower,mlflow,private,ray,tensorboard]' --group dev
+	touch $@
+
+.venv/for-docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) 'pip>=25.1'
+	$(PIP) --editable . --group docs
 	touch $@
 
 .venv-lowest/for-test: pyproject.toml

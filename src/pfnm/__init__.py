@@ -8,7 +8,9 @@ from pfnm.errors import PFNMError, PFNMWarning
 from pfnm.formats import save
 from pfnm.fusing.kinds import Pictures, Signals, Table
 from pfnm.fusing.sites import Sites
+from pfnm.fusing.tokens import Tokens
 from pfnm.fusion import Check, Fusion
+from pfnm.many import ManyFusion, fuse_many
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import Axis, UnitGraph
@@ -20,6 +22,7 @@ __all__ = [
     "Axis",
     "Check",
     "Fusion",
+    "ManyFusion",
     "Matching",
     "Network",
     "PFNMError",
@@ -29,10 +32,12 @@ __all__ = [
     "Signals",
     "Sites",
     "Table",
+    "Tokens",
     "UnitGraph",
     "as_sites",
     "check",
     "fuse",
+    "fuse_many",
     "load",
     "match",
     "save",

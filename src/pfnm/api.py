@@ -119,6 +119,8 @@ def fuse(
     seed
         Of everything random.
 
+    Examples
+    --------
     >>> from pfnm import Network, fuse
     >>> from pfnm.networks.perceptron import mlp
     >>> rng = np.random.default_rng(0)

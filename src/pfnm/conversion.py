@@ -22,6 +22,7 @@ from pfnm.fusing.inputs import Given, InputRange, Inputs, Like, Scaled, WithUnit
 from pfnm.fusing.kinds import Pictures, Signals, Table, parsed_kind
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites, comparable, in_scaled_units, with_counts
+from pfnm.fusing.tokens import Tokens, Written, writes
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.outputs import with_head
 from pfnm.networks.perceptron import with_activation
@@ -206,7 +207,9 @@ def _told_kind(inputs: Any, ends: Ends | None, input_range: Ends | None) -> tupl
 
 
 def _remembered(sites: Sites, kind: Inputs) -> Inputs:
-    """The kind, fitted to what the networks remember, where they do."""
+    """The kind, fitted to what the networks remember, where they do; text as they write it."""
+    if isinstance(kind, Tokens) and all(writes(network, kind) for network in sites.networks):
+        return Written(kind, sites.networks)
     if any(network.memory is None for network in sites.networks):
         return kind
     from pfnm.tracing.remembering import Remembered
@@ -219,15 +222,16 @@ def _inputs_of(sites: Sites, ends: Ends | None) -> Inputs:
     first = sites.networks[0]
     if first.program.examples is not None:
         shown: Inputs = first.program.examples
-        return shown
+        vocabulary = getattr(first.program, "vocabulary", None)
+        return shown if vocabulary is None else Tokens(vocabulary)
     within = None if ends is None else _in_units(sites, checked_range(ends, first))
     return chosen_inputs(sites, within, np.random.default_rng(CHOICE_SEED))
 
 
 def with_range_of(sites: Sites, rows: Tensor) -> Sites:
     """The sites, their inputs in the range of real ones where none was told; a told kind stays."""
-    if "input_range" in sites.told:
-        return sites
+    if "input_range" in sites.told or sites.networks[0].program.examples is not None:
+        return sites  # a module was shown an example, which has its range
     told = sites.inputs if "inputs" in sites.told else None
     kind = told.kind if isinstance(told, WithUnits) else told
     return with_inputs(sites, kind, input_range=(rows.min(axis=0), rows.max(axis=0)))

@@ -7,7 +7,8 @@ import json
 import shlex
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,20 @@ from pfnm.conversion import as_sites
 from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.formats.files import make_folder, write_whole
+from pfnm.fusion import Fusion
 from pfnm.lab.baselines import ensemble, naive_average
 from pfnm.lab.partition import dirichlet
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array, Network
+from pfnm.pages.charts import Chart, axis, bars, series_colour, tip
+from pfnm.pages.page import Panels, Section
 
 SITES = 10
 ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes
 UNITS = 50
 TEST_SHARE = 0.25
 LEAST_EXAMPLES = 10  # at any site
+SHOWN, BESIDE = series_colour(0), series_colour(8)
 PIXEL_SCALE = 16  # the digits' pixels are 0 to 16
 
 
@@ -45,6 +50,8 @@ class DemoResult:
 
     rows: tuple[Row, ...]
     command: str
+    report: Path | None
+    """The page that shows the fusion; None where what it needs is not installed."""
 
 
 def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: None) -> DemoResult:
@@ -105,7 +112,51 @@ def run(folder: Path, *, seed: int = 0, on_step: Callable[[], None] = lambda: No
             fusion.network.parameters,
         ),
     )
-    return DemoResult(rows, _command(folder))
+    return DemoResult(rows, _command(folder), _report(fusion, rows, folder / "report.html"))
+
+
+def _report(fusion: Fusion, rows: tuple[Row, ...], path: Path) -> Path | None:
+    """The fusion's page, with what was measured first; None where its libraries are missing."""
+    if any(find_spec(library) is None for library in ("vl_convert", "PIL")):
+        return None
+    page = fusion.report()
+    replace(page, sections=[_measured(rows), *page.sections]).save(path, force=True)
+    return path
+
+
+def _measured(rows: tuple[Row, ...]) -> Section:
+    """The table as a chart."""
+    *_, whole, fused = rows
+    x = axis("accuracy", "test accuracy", axis={"format": ".0%"}, scale={"domain": [0, 1]})
+    spec = bars(
+        x,
+        axis("name", None, "nominal", sort=None, axis={"labelLimit": 190}),
+        tip(("name", "what"), ("accuracy", "accuracy", ".1%"), ("parameters", "parameters", ",")),
+        len(rows) + 1,
+        colour={
+            "condition": {"test": f"datum.parameters == {fused.parameters}", "value": SHOWN},
+            "value": BESIDE,
+        },
+        label={"field": "accuracy", "type": "quantitative", "format": ".1%"},
+    )
+    return Section(
+        "Accuracy",
+        f"One network has {fused.accuracy:.1%} where all ten together have {whole.accuracy:.1%}",
+        f"With {fused.parameters:,} parameters in place of {whole.parameters:,}, and no data.",
+        [
+            Panels(
+                [
+                    Chart(
+                        "Accuracy on test digits",
+                        "; ".join(f"{row.name} {row.accuracy:.1%}" for row in rows) + ".",
+                        spec,
+                        {"name": "network", "accuracy": "accuracy", "parameters": "parameters"},
+                        [[row.name, row.accuracy, row.parameters] for row in rows],
+                    )
+                ]
+            )
+        ],
+    )
 
 
 def _accuracy(network: Network, inputs: Array, labels: IntArray) -> float:

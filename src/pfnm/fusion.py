@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from os import PathLike
@@ -21,11 +21,15 @@ from pfnm.formats.states import save_state
 from pfnm.fusing.assumptions import Assumption, assumptions
 from pfnm.fusing.atoms import part_of
 from pfnm.fusing.confidence import confidences
+from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import CHECK_PROBES, agreement, probe, site_agreements
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Array, Network
+from pfnm.pages.account import account
+from pfnm.pages.fusion import fusion_page
+from pfnm.pages.page import Page
 from pfnm.polishing import Polished, check_ready, polished
 from pfnm.teaching import OnEpoch
 from pfnm.verdicts import size_warning, tell, verdict
@@ -48,6 +52,8 @@ class Check:
 class Fusion(Solution):
     """A solution, with the sites it was made of and how it was asked for.
 
+    Examples
+    --------
     >>> import pfnm
     >>> rng = np.random.default_rng(0)
     >>> def state_dict():
@@ -88,7 +94,13 @@ class Fusion(Solution):
             size_warning(self.network, self.sites),
             None
             if by_labels
-            else verdict(self.agreement, self.site_agreement, polished=record is not None),
+            else verdict(
+                self.agreement,
+                self.site_agreement,
+                polished=record is not None,
+                network=self.network,
+                real=isinstance(self.sites.inputs, Given | Like),
+            ),
         ]
         return tuple(text for text in found if text is not None) + self.doubts
 
@@ -178,6 +190,24 @@ class Fusion(Solution):
 
         return to_state(self.network, self.sites.inputs)
 
+    def report(self, path: str | PathLike[str] | None = None, *, force: bool = False) -> Page:
+        """The fusion on one HTML page that loads nothing; needs `pfnm[report]`.
+
+        Parameters
+        ----------
+        path
+            Where to write it (.html); without one it is only given back, and a notebook shows it.
+        force
+            Replace a file of that name.
+        """
+        told = account(self.record(), "the fusion")
+        page = fusion_page(
+            told, self.network, self.network.parameters, solution=self, sites=self.sites
+        )
+        if path is not None:
+            page.save(path, force=force)
+        return page
+
     def record(self) -> dict[str, Any]:
         """What is written beside the network: everything needed to make it again."""
         hashes = self.sites.hashes or (None,) * len(self.sites.names)
@@ -188,11 +218,24 @@ class Fusion(Solution):
             "assumed": [{"what": one.what, "option": one.command_option} for one in self.assumed],
             "warnings": list(self.warnings),
             "sites": [
-                {"name": site.name, "sha256": found, "widths": site.widths}
-                for site, found in zip(self.sites.networks, hashes, strict=True)
+                {
+                    "name": site.name,
+                    "sha256": found,
+                    "widths": site.widths,
+                    "parameters": parameters,
+                }
+                for site, found, parameters in zip(
+                    self.sites.networks, hashes, self.sites.parameters, strict=True
+                )
             ],
             "widths": self.widths,
+            "shared": {
+                group: np.bincount(popularity, minlength=len(hashes) + 1)[1:].tolist()
+                for group, popularity in self.popularity.items()
+            },
             "objective": self.objective,
+            "trace": {group: [asdict(own) for own in found] for group, found in self.trace.items()},
+            "candidates": [asdict(own) for own in self.candidates],
             "settled": self.settled,
             "agreement": self.agreement,
             "site_agreement": self.site_agreement,
@@ -200,7 +243,7 @@ class Fusion(Solution):
         }
 
     def __repr__(self) -> str:
-        together = sum(network.parameters for network in self.sites.networks)
+        together = sum(self.sites.parameters)
         widths = ", ".join(f"{group} {width}" for group, width in self.widths.items())
         likeness = "not measured"
         if self.agreement is not None and self.site_agreement is not None:

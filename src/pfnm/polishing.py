@@ -186,6 +186,9 @@ def _probes(sites: Sites, rng: np.random.Generator) -> Tensor:
         max(1, int(part * kind)) for kind in (PLAIN_PROBES, MIXED_PROBES, SEEKING_PROBES)
     )
     plain = sites.inputs.make(sites.networks, number, make_rng)
+    examples = sites.networks[0].program.examples
+    if examples is not None and examples.whole:
+        return plain  # between two tokens there is none
     share = make_rng.uniform(size=(mixtures, 1)).astype(np.float32)
     one, two = (plain[make_rng.integers(len(plain), size=mixtures)] for _ in range(2))
     kinds = [plain, share * one + (1 - share) * two]

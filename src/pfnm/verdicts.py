@@ -22,7 +22,7 @@ def tell(texts: Iterable[str]) -> None:
 
 def size_warning(network: Network, sites: Sites) -> str | None:
     """A warning where the result is larger than what it was made of."""
-    together = sum(site.parameters for site in sites.networks)
+    together = sum(sites.parameters)
     if network.parameters <= together:
         return None
     return (
@@ -42,14 +42,22 @@ def open_head(sites: Sites) -> str | None:
     )
 
 
-def verdict(fused: float | None, site: float | None, *, polished: bool = False) -> str | None:
+def verdict(
+    fused: float | None,
+    site: float | None,
+    *,
+    polished: bool = False,
+    network: Network | None = None,
+    real: bool = False,
+) -> str | None:
     """A warning when a fused network lost what its sites know.
 
-    From its likeness to the sites together on made-up inputs, and the best single site's.
+    From its likeness to the sites together on made-up inputs, and the best single site's. network:
+    what was fused. real: whether real inputs were given.
     """
     if fused is None or site is None:
         return None
-    advice = "allow a larger budget (--budget)" + ("" if polished else ", or polish it (--polish)")
+    advice = _advice(polished, network, real)
     if fused < min(site + CLEARLY, 1 - CLEARLY):
         return (
             "not worth having: on made-up inputs it answers like the sites together "
@@ -62,3 +70,17 @@ def verdict(fused: float | None, site: float | None, *, polished: bool = False) 
             f"is data, {advice}"
         )
     return None
+
+
+def _advice(polished: bool, network: Network | None, real: bool) -> str:
+    """What would help, the best first: of a network that cannot be wider, all but more width."""
+    rigid = network is not None and set(network.graph.outer_groups) <= set(network.graph.rigid)
+    module = network is not None and network.program.examples is not None
+    ways = [] if rigid else ["allow a larger budget (--budget)"]
+    if module and not real:
+        ways.append("give a few real inputs (--input-like)")
+    if not polished:
+        ways.append("polish it (--polish)")
+    if module:
+        ways.append("go on in rounds")
+    return ", ".join(ways[:-1]) + (", or " if len(ways) > 1 else "") + ways[-1]

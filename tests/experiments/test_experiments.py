@@ -501,6 +501,41 @@ def test_the_page_has_a_table_of_verdicts_data_set_by_data_set(tmp_path: Path) -
     assert "; from -10.00 points, 1 trial (10 sites" in page
 
 
+def test_the_page_begins_with_what_to_conclude(tmp_path: Path) -> None:
+    own = replace(experiment("depth"), depths=[1, 2], splits=["even"], data=["mnist"])
+    rows = [
+        row(method=method, sites=10, depth=depth, accuracy=accuracy, parameters=parameters)
+        for depth in own.depths
+        for method, accuracy, parameters in (
+            ("ensemble", 0.9, 1000),
+            ("fedavg", 0.7, 100),
+            ("pfnm", 0.9 - depth / 100, 1000 * depth),
+            ("joint", 0.86, 250),
+        )
+    ]
+    (tmp_path / "depth").mkdir()
+    write_rows(tmp_path / "depth", rows)
+    draw(own, rows, tmp_path / "depth")
+    write_page([own], tmp_path, tmp_path / "page.md")
+    beginning = (tmp_path / "page.md").read_text().partition("## How it was measured")[0]
+    assert "has +18.0 to +19.0 points against FedAvg after one round, in 2 settings." in beginning
+    assert "Against their uniform ensemble it has -2.0 to -1.0 points on MNIST." in beginning
+    assert "With 1 to 2 hidden layers its network has 1 to 2 times the parameters" in beginning
+    assert "0.25 times as many, and against the ensemble -4.0 points on MNIST." in beginning
+    assert "\n4. " not in beginning  # what has no rows is left out
+    assert "depth/depth-size.png)" in beginning
+
+
+def test_the_committed_page_follows_from_the_rows(tmp_path: Path) -> None:
+    """Byte for byte, and the figures are there."""
+    root = Path(__file__).parents[2]
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "results").symlink_to(root / "results")
+    again = tmp_path / "docs" / "results.md"
+    write_page([experiment(name) for name in NAMES], tmp_path / "results", again)
+    assert again.read_bytes() == (root / "docs" / "results.md").read_bytes()
+
+
 def test_the_page_says_when_a_choice_lies_at_the_end_of_its_grid(tmp_path: Path) -> None:
     make_folder(tmp_path / "sites")
     grid = (0.1, 0.3, 1.0, 3.0)

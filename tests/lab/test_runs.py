@@ -128,6 +128,17 @@ def test_half_of_the_sites_missing_one_late_and_some_lost(tmp_path: Path) -> Non
         assert not sites & lost[method, number]
 
 
+def test_ours_goes_over_to_averaging_the_whole_network(tmp_path: Path) -> None:
+    rows = simulate(replace(SMALL, methods=("pfnm-joint",), rounds=6), tmp_path / "run")
+    whole = [4 * row["parameters"] for row in rows]  # bytes: weights are in single precision
+    sent = [set(row["bytes_down"].values()) for row in rows]
+    changed = next(number for number in range(1, 6) if sent[number] == {whole[number - 1]})
+    assert changed >= 2  # nothing is known to gain or not before the second round
+    assert all(sent[number] == {whole[number - 1]} for number in range(changed, 6))
+    assert len({tuple(row["widths"]) for row in rows[changed - 1 :]}) == 1
+    assert rows[-1]["accuracy"] > rows[0]["accuracy"]
+
+
 def test_rounds_in_which_nobody_is_left_change_nothing(tmp_path: Path) -> None:
     setting = replace(SMALL, methods=("pfnm", "fedavg", "dsgd"), failures=0.99)
     rows = simulate(setting, tmp_path / "run")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import random_network
 
+from pfnm.lab.schedule import matching_pays
 from pfnm.lab.server import Server, combine
 from pfnm.networks.network import Network
 
@@ -65,3 +66,12 @@ def test_a_class_nobody_in_the_round_has_seen_counts_alike() -> None:
 
     np.testing.assert_array_equal(biases((0, 0)), biases((7, 7)))
     assert biases((0, 0))[2] != biases((1, 7))[2]
+
+
+def test_matching_gives_way_to_averaging_once_it_gains_little() -> None:
+    (whole,) = networks("a").values()
+    first, second = Server(whole, agreement=0.6), Server(whole, agreement=0.7)
+    assert matching_pays(Server(), first)
+    assert matching_pays(first, second)
+    assert not matching_pays(second, Server(whole, agreement=0.71))
+    assert matching_pays(second, Server(None))

@@ -182,7 +182,7 @@ def a_posterior() -> tuple[list[list[Part]], Posterior]:
 
 def test_only_columns_that_changed_are_worked_out() -> None:
     sites, posterior = a_posterior()
-    scores = kept.KeptScores(sites, Prior(), posterior, 2**20)
+    scores = kept.KeptScores(sites, [40] * 3, Prior(), posterior, 2**20)
     first = scores.of(0)
     sums = posterior.parts[0].sums
     sums[:] = np.nan  # nothing may be taken from here
@@ -197,7 +197,7 @@ def test_only_columns_that_changed_are_worked_out() -> None:
 def test_what_is_kept_is_bounded() -> None:
     sites, posterior = a_posterior()
     one_site = 40 * 80 * 8
-    scores = kept.KeptScores(sites, Prior(), posterior, 2 * one_site)
+    scores = kept.KeptScores(sites, [40] * 3, Prior(), posterior, 2 * one_site)
     for j in (0, 1, 2, 0, 1, 2):
         scores.of(j)
     assert sum(s is not None for s in scores.scores) == 2

@@ -33,6 +33,7 @@ def test_patches_times_the_weight_are_the_values(
     x = torch.randn(5, 3, *(7 + side for side in range(rank)))
     with torch.no_grad():
         entering, leaving = convolved_rows(x, layer(x), [kernel] * rank, told, rows)
+        assert layer.bias is not None
         weight, bias = layer.weight.numpy(), layer.bias.numpy()
     np.testing.assert_allclose(entering @ matrix(weight, KERNEL) + bias, leaving, atol=1e-5)
     assert len(leaving) % len(x) == 0
@@ -46,6 +47,7 @@ def test_padding_may_be_a_word(padding: str) -> None:
     told = {"padding": padding, "dilation": [1, 2]}
     with torch.no_grad():
         entering, leaving = convolved_rows(x, layer(x), [3, 4], told, 20)
+        assert layer.bias is not None
         weight, bias = layer.weight.numpy(), layer.bias.numpy()
     np.testing.assert_allclose(entering @ matrix(weight, KERNEL) + bias, leaving, atol=1e-5)
 

@@ -14,7 +14,7 @@ import typer
 
 from pfnm import threads
 
-from pfnm.cli import fusing, files, lab, experiments  # noqa: F401  # isort: skip  (their commands, in help's order)
+from pfnm.cli import fusing, many, files, lab, experiments, report  # noqa: F401  # isort: skip  (their commands, in help's order)
 from pfnm.cli.console import app, errors
 from pfnm.errors import PFNMError
 

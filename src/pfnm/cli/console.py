@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -21,6 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.text import Text
+
+from pfnm.pages.text import finite
 
 UNWRAPPED = 100_000  # characters: what a pipe reads is not wrapped
 LARGEST_SEED = 2**31 - 1  # which every library takes
@@ -81,15 +82,6 @@ SeedOption = Annotated[
 def print_json(value: object) -> None:
     """The one way in which results are printed for machines."""
     print(json.dumps(finite(value), indent=2, allow_nan=False))
-
-
-def finite(value: Any) -> Any:
-    """The value with null in place of NaN and infinities, for which JSON has no words."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def warn(text: str) -> None:

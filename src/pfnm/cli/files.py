@@ -241,3 +241,8 @@ def demo(
     out.print(table)
     out.print("The same by hand:")
     out.print(f"  {result.command}", soft_wrap=True)
+    if result.report is None:
+        out.print("To see it in a browser: pip install 'pfnm[report]', then the demo again")
+    else:
+        out.print("To see which site gave which unit, open this in a browser:")
+        out.print(f"  {result.report}", soft_wrap=True)

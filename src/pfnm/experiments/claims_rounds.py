@@ -34,14 +34,7 @@ Needed = dict[str, dict[str, float]]
 
 def of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterator[Claim]:
     """Of PFNM as published; the joint method's, if it took part."""
-    panels = {
-        f"{split_name(split)}, {layers_name(depth)}": (
-            split,
-            [row for row in rows if fits(row, {"split": split, "depth": depth})],
-        )
-        for split in experiment.splits
-        for depth in experiment.depths
-    }
+    panels = _panels(experiment, rows)
     yield from _reaches(panels, "pfnm")
     yield _shrinks(experiment, panels)
     yield _ends(experiment, panels, "pfnm", RIVALS)
@@ -49,6 +42,46 @@ def of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
         yield from _reaches(panels, "pfnm-joint")
         yield _ends(experiment, panels, "pfnm-joint", RIVALS)
         yield _ends(experiment, panels, "pfnm-joint", ("pfnm",))
+
+
+def needed_communications(
+    experiment: Experiment, rows: Sequence[Row], methods: Sequence[str]
+) -> list[dict[str, float]]:
+    """Of every panel, by method: after how many the ensemble's accuracy is reached."""
+    needed = []
+    for _, own in _panels(experiment, rows).values():
+        each = _together(own, (*methods, "ensemble"))
+        if each:
+            found = _needed([row for rows_of in each for row in rows_of], methods)
+            needed.append({method: found[method]["communications"] for method in methods})
+    return needed
+
+
+def lead_at_the_end(
+    experiment: Experiment, rows: Sequence[Row], one: str, other: str
+) -> list[float]:
+    """Of every panel: how far one method is above another after the last round."""
+    leads = [
+        paired(
+            own,
+            "accuracy",
+            {"method": one, "round": experiment.rounds[split]},
+            {"method": other, "round": experiment.rounds[split]},
+        )
+        for split, own in _panels(experiment, rows).values()
+    ]
+    return [mean for mean, _, number in leads if number]
+
+
+def _panels(experiment: Experiment, rows: Sequence[Row]) -> Panels:
+    return {
+        f"{split_name(split)}, {layers_name(depth)}": (
+            split,
+            [row for row in rows if fits(row, {"split": split, "depth": depth})],
+        )
+        for split in experiment.splits
+        for depth in experiment.depths
+    }
 
 
 def _reaches(panels: Panels, method: str) -> Iterator[Claim]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,50 +27,67 @@ from pfnm.flower.messages import (
     network_of,
     setting_in,
 )
+from pfnm.flower.models import (
+    MakeModule,
+    at_home,
+    of_modules,
+    read_network,
+    train_one,
+    write_network,
+)
+from pfnm.flower.private import KEY as PRIVATE
+from pfnm.flower.private import Privacy, train_one_privately
 from pfnm.formats.data import read_examples
 from pfnm.lab.plain import TrainOne
 from pfnm.lab.setting import BATCHES, STARTING, Setting
-from pfnm.lab.training import Recipe, initial_network, train_sites
+from pfnm.lab.training import initial_network
 from pfnm.networks.graph import IntArray
-from pfnm.networks.network import Network, Tensor
+from pfnm.networks.network import Tensor
 
 Examples = tuple[Any, Any]
-"""Inputs (examples, inputs) and labels (examples,)."""
+"""Inputs (examples, ...) and labels (examples,)."""
 ReadData = Callable[[Context], Examples]
-MakeNetwork = Callable[[int, int, Recipe, np.random.Generator], Network]
-"""A network before training: from its number of inputs, of outputs, the recipe, its randomness."""
 
 EXACT, ROUNDED, REFUSED = "exact", "rounded", "refused"  # what a site tells of its class counts
 ROUNDED_TO = 10  # a count that is rounded
+TRAINED, KEEP = "trained", "keep"  # files of the node's configuration
 
 
 def client_app(
     *,
     train_data: ReadData | None = None,
     test_data: ReadData | None = None,
-    network: MakeNetwork = initial_network,
+    model: MakeModule | None = None,
+    example_inputs: Any = None,
     train: TrainOne | None = None,
 ) -> ClientApp:
-    """A Flower client that trains a perceptron, or a network of yours, on the site's own data.
+    """A Flower client that trains a perceptron, or a module of yours, on the site's own data.
 
     Parameters
     ----------
     train_data, test_data
         Functions from Flower's context to inputs and labels. By default the files that the node's
         configuration calls `data` and `test` (without `test`, `data` is what is measured on).
-    network, train
-        A site's network before training, and one training of it. By default a perceptron as
-        the lab has it, trained as in the lab.
+    model, example_inputs
+        A function that makes the PyTorch module that all sites train, and a batch as it takes it.
+        By default a perceptron as the lab has it, of the widths that the server says.
+    train
+        One training of a network. By default as in the lab.
 
-    The node's configuration may also have `name` (by default `site` and Flower's `partition-id`),
-    `counts` ("exact", "rounded" or "refused": what the server is told of the classes) and
-    `epsilon` (Laplace noise of scale 1 / epsilon is added to the counts).
+    The node's configuration may also have
+
+    - `name`: by default `site` and Flower's `partition-id`;
+    - `counts`: "exact", "rounded" or "refused", what the server is told of the classes; `epsilon`:
+      Laplace noise of scale 1 / epsilon is added to them;
+    - `trained`: a file with a network to send the first time, instead of training one;
+    - `keep`: a file to which the global network is written whenever it is measured;
+    - `dp-epsilon`, `dp-ledger` and more: training with differential privacy (docs/deploy.md).
     """
     read_train = train_data or (lambda context: _read(context, "data"))
     read_test = test_data or (
         lambda context: _read(context, "test" if "test" in context.node_config else "data")
     )
-    train_one = train or _train_one
+    network = initial_network if model is None else of_modules(model, example_inputs)
     app = ClientApp()
 
     @app.query()
@@ -88,11 +106,14 @@ def client_app(
         number = 1
         if _has_part(message):
             number = int(config[ROUND])
-            start = network_of(message.content, start, start.name)
+            start = at_home(network_of(message.content, start, start.name), inputs)
         else:  # told once, for noise that is drawn again and again averages out
             content[METRICS] = _told_counts(labels, len(classes), context)
-        rng = setting.rng(BATCHES, number, place)
-        trained = train_one(start, inputs, labels, setting.recipe_of(number), rng)
+        if number == 1 and TRAINED in context.node_config:
+            trained = read_network(str(context.node_config[TRAINED]), start, start.name)
+        else:
+            rng, recipe = setting.rng(BATCHES, number, place), setting.recipe_of(number)
+            trained = _training(train, context)(start, inputs, labels, recipe, rng)
         content[ARRAYS] = arrays_of(trained)
         return Message(content, reply_to=message)
 
@@ -101,11 +122,27 @@ def client_app(
         config = config_in(message)
         inputs, labels, classes = _numbered(read_test(context), config)
         like = network(inputs.shape[1], len(classes), Setting().recipe, np.random.default_rng(0))
-        values = network_of(message.content, like, "the global network").run(inputs)
+        received = network_of(message.content, like, "the global network")
+        if KEEP in context.node_config:
+            write_network(received, str(context.node_config[KEEP]))
+        values = received.run(inputs)
         found = MetricRecord({ACCURACY: float((values.argmax(axis=1) == labels).mean())})
         return Message(RecordDict({METRICS: found}), reply_to=message)
 
     return app
+
+
+def _training(train: TrainOne | None, context: Context) -> TrainOne:
+    """How this site trains: privately, as the user says, or as the lab does."""
+    privacy = Privacy.told(context.node_config)
+    if privacy is None:
+        return train or train_one
+    if train is not None:
+        raise PFNMError(
+            f"this site's configuration asks for private training ({PRIVATE}), but the app trains "
+            "in its own way, which may not be private; leave one of them out"
+        )
+    return partial(train_one_privately, privacy=privacy)
 
 
 def site_name(context: Context) -> str:
@@ -147,6 +184,7 @@ def _numbered(
     classes = tuple(range(told)) if isinstance(told, int) else tuple(told)
     places = {str(label): place for place, label in enumerate(classes)}
     inputs, labels = (np.asarray(part) for part in examples)
+    inputs = inputs.reshape(len(inputs), -1)
     strange = sorted({str(label) for label in labels.tolist()} - set(places))
     if strange:
         raise PFNMError(f"there is a label {strange[0]!r}, which is none of the server's classes")
@@ -172,14 +210,3 @@ def _told_counts(labels: IntArray, classes: int, context: Context) -> MetricReco
     step = ROUNDED_TO if how == ROUNDED else 1
     whole = step * np.rint(np.maximum(counts, 0) / step)
     return MetricRecord({CLASS_COUNTS: [int(count) for count in whole]})
-
-
-def _train_one(
-    network: Network,
-    inputs: Tensor,
-    labels: IntArray,
-    recipe: Recipe,
-    rng: np.random.Generator,
-) -> Network:
-    everything = np.arange(len(labels))
-    return train_sites([network], inputs, labels, [everything], recipe, [rng])[0]

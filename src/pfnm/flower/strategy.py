@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from logging import ERROR, INFO, WARNING
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -27,14 +28,20 @@ from pfnm.flower.messages import (
     counts_in,
     network_of,
 )
+from pfnm.flower.models import network_like
 from pfnm.flower.nodes import Answer, Nodes, answers
 from pfnm.formats.files import make_folder
+from pfnm.fusing.inputs import Inputs
 from pfnm.lab.checkpoints import Checkpoints
 from pfnm.lab.method import State, usable
+from pfnm.lab.robust import odd_ones
 from pfnm.lab.server import Server, combine, too_large
-from pfnm.lab.setting import LEAST_SITES, SERVER, stream
-from pfnm.networks.graph import INPUT, OUTPUT, IntArray
+from pfnm.lab.setting import ADMITTING, LEAST_SITES, SERVER, stream
+from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Network
+
+if TYPE_CHECKING:
+    import torch
 
 METHODS = ("joint", "topdown")
 CHECKPOINT = "flower"  # the method's name in the checkpoint's file
@@ -45,12 +52,21 @@ class PFNMStrategy(Strategy):
 
     Parameters
     ----------
-    like
-        The network that all sites train; its weights do not matter, nor do its hidden widths.
-    method, budget, polish, input_range
-        As `pfnm simulate` has them.
+    like, example_inputs
+        The network that all sites train: a `Network`, or a PyTorch module and a batch as it takes
+        it. Its weights do not matter, nor do its hidden widths.
+    method, budget, polish, inputs, input_range
+        As `pfnm.fuse` has them.
+    estimate_counts
+        Whether the class counts of sites that do not tell theirs are estimated from what their
+        networks answer; without, one that does not tell takes the use of all others'.
     min_sites
         Fewer usable answers, and the round changes nothing.
+    robust
+        Whether sites are left out whose answers to made-up inputs go with nobody else's, or whose
+        weights are another site's (docs/deploy.md has what that finds, and what not).
+    evaluate
+        Whether every site measures the global network on its own data after each round.
     seed
         Of everything random at the server.
     checkpoints
@@ -60,13 +76,18 @@ class PFNMStrategy(Strategy):
 
     def __init__(
         self,
-        like: Network,
+        like: Network | torch.nn.Module,
+        example_inputs: Any = None,
         *,
         method: str = "joint",
         budget: float | int | None = 2.0,
         polish: bool = False,
+        inputs: Inputs | str | None = None,
         input_range: tuple[float, float] | None = None,
+        estimate_counts: bool = True,
         min_sites: int = LEAST_SITES,
+        robust: bool = False,
+        evaluate: bool = True,
         seed: int = 0,
         checkpoints: str | PathLike[str] | None = None,
     ) -> None:
@@ -74,8 +95,10 @@ class PFNMStrategy(Strategy):
             raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
         if min_sites < LEAST_SITES:
             raise PFNMError(f"min_sites is {min_sites}, expected at least {LEAST_SITES}")
-        self.like, self.method, self.budget, self.polish = like, method, budget, polish
-        self.input_range, self.min_sites, self.seed = input_range, min_sites, seed
+        self.like = like if isinstance(like, Network) else network_like(like, example_inputs)
+        self.method, self.budget, self.polish = method, budget, polish
+        self.inputs, self.input_range, self.estimate_counts = inputs, input_range, estimate_counts
+        self.min_sites, self.robust, self.evaluate, self.seed = min_sites, robust, evaluate, seed
         self.server = Server()
         self.round = 0
         """The last round that was combined, counted over all runs that were gone on with."""
@@ -87,14 +110,19 @@ class PFNMStrategy(Strategy):
         if checkpoints is not None:
             folder = Path(checkpoints)
             make_folder(folder)
-            self._checkpoints = Checkpoints(folder, like, self._digest())
+            self._checkpoints = Checkpoints(folder, self.like, self._digest())
             self.round, state = self._checkpoints.state(CHECKPOINT)
             self.server = state.server
 
     def _digest(self) -> str:
         """By which a checkpoint is known to be this run's."""
-        shapes = [self.like.sizes[space] for space in (INPUT, OUTPUT)]
-        options = [self.method, self.budget, self.polish, self.input_range, self.seed, shapes]
+        kind = [self.like.numbers, self.like.sizes[OUTPUT], sorted(self.like.tensors)]
+        options = [self.method, self.budget, self.polish, self.input_range, self.seed, kind]
+        options += [
+            None if self.inputs is None else str(self.inputs),
+            self.robust,
+            self.estimate_counts,
+        ]
         return hashlib.sha256(json.dumps(options).encode()).hexdigest()
 
     @property
@@ -127,7 +155,7 @@ class PFNMStrategy(Strategy):
         """Combine what can be used, as the lab's server does; the rest is left out, with a line."""
         number = self.round + 1
         self.left_out = {}
-        returned, counts = self._read(answers(self._sent, replies))
+        returned, counts = self._read(answers(self._sent, replies), number)
         for name, reason in self.left_out.items():
             log(WARNING, "round %d: %s is left out: %s", number, name, reason)
         if len(returned) < self.min_sites:
@@ -147,6 +175,8 @@ class PFNMStrategy(Strategy):
                 method=self.method,
                 budget=self.budget,
                 polished=self.polish,
+                estimated=self.estimate_counts,
+                inputs=self.inputs,
                 input_range=self.input_range,
                 rng=stream(self.seed, SERVER, number),
             )
@@ -165,7 +195,7 @@ class PFNMStrategy(Strategy):
     ) -> Iterable[Message]:
         """The global network to every site, to measure it on its own data."""
         self._sent = []
-        if self.server.network is None:
+        if self.server.network is None or not self.evaluate:
             return []
         content = self._told(config)
         content[ARRAYS] = arrays_of(self.server.network)
@@ -197,7 +227,7 @@ class PFNMStrategy(Strategy):
         return RecordDict({CONFIG: told})
 
     def _read(
-        self, received: Mapping[str, Answer]
+        self, received: Mapping[str, Answer], number: int
     ) -> tuple[dict[str, Network], dict[str, IntArray]]:
         """The networks that can be used, and class counts; why others cannot: `left_out`."""
         networks: dict[str, Network | PFNMError] = {}
@@ -216,7 +246,20 @@ class PFNMStrategy(Strategy):
             except PFNMError as error:
                 self.left_out[name] = str(error)
         returned = usable(networks, starts, self.left_out)
-        self.left_out |= too_large(self.server, returned)
-        for name in self.left_out.keys() & returned.keys():
-            del returned[name]
+        self._leave_out(too_large(self.server, returned), returned)
+        if self.robust:
+            odd = odd_ones(
+                self.server,
+                returned,
+                counts,
+                inputs=self.inputs,
+                input_range=self.input_range,
+                rng=stream(self.seed, ADMITTING, number),
+            )
+            self._leave_out(odd, returned)
         return returned, {name: counts[name] for name in returned if name in counts}
+
+    def _leave_out(self, reasons: Mapping[str, str], returned: dict[str, Network]) -> None:
+        self.left_out |= reasons
+        for name in reasons:
+            del returned[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,8 +37,9 @@ def site_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
         for index, name in zip(alike, found, strict=True):
             names[index] = name
     # A folder may be called like another site's file; the path as given is then the plain name.
+    times = Counter(names)
     return [
-        os.fspath(path) if names.count(name) > 1 else name
+        os.fspath(path) if times[name] > 1 else name
         for path, name in zip(paths, names, strict=True)
     ]
 

@@ -34,6 +34,7 @@ from pfnm.fusing.refit import refit, refit_targets, repair_norms
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Candidate, Solution
 from pfnm.fusing.topdown import topdown_within
+from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networks
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
@@ -109,6 +110,9 @@ def fuse_joint(
                 listed = as_listed(assignments, orders, graph.inner)
                 best, best_share = Solution.of(network, matchings, listed), share
     assert best is not None
+    if modules:
+        best, more = best_whole(ordered, limits, best, best_share, to_fit, to_check, leaving)
+        tried += more
     return replace(
         best,
         agreement=max(0.0, agreement(best.network, to_check)),
@@ -231,3 +235,36 @@ def ridges_for(sites: Sites) -> tuple[float, ...]:
     if sites.networks[0].program.examples is not None:
         return MODULE_RIDGES
     return RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES
+
+
+def best_whole(
+    sites: Sites,
+    limits: Mapping[str, int] | None,
+    best: Solution,
+    best_share: float,
+    to_fit: Probing,
+    to_check: Probing,
+    leaving: Sequence[Mapping[str, Tensor]],
+) -> tuple[Solution, list[Candidate]]:
+    """The best so far, or some sites kept whole side by side where these agree more."""
+    tried: list[Candidate] = []
+    room = room_for(sites, limits)
+    if not room:
+        return best, tried
+    chosen = chosen_sites(sites, to_check, room)
+    if not sites.known[chosen].any(axis=0).all():  # there is a class that none of them knows
+        return best, tried
+    assignments = side_by_side(sites, chosen, best.assignments)
+    ridges = ridges_for(sites)
+    for ridge, network in whole_networks(sites, chosen, assignments, to_fit, leaving, ridges):
+        share = sure_agreement(network, to_check)
+        tried.append(Candidate("whole", None, None, ridge, share, best.objective))
+        if share > best_share:
+            popularity = {
+                group: np.bincount(np.concatenate(own))
+                for group, own in assignments.items()
+                if group not in sites.networks[0].graph.inner
+            }
+            best_share = share
+            best = replace(best, network=network, assignments=assignments, popularity=popularity)
+    return best, tried

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from pfnm.errors import PFNMError
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.noise import channels_of_noise, patches, standardised
+from pfnm.fusing.tokens import Tokens
 from pfnm.networks.network import Array, Network, Tensor
 
 # Natural pictures, in units of their range (CIFAR-10's test pictures: 0.48, 0.12, 0.21).
@@ -40,6 +41,8 @@ class Pictures:
     range: the lowest and the highest value, by default 0 and 1, or what mean and deviation make of
     these. channels_last: inputs run (height, width, channels), not (channels, height, width).
 
+    Examples
+    --------
     >>> print(Pictures(3, 32, 32))
     pictures of 3x32x32
     """
@@ -108,6 +111,8 @@ class Signals:
     mean, deviation: of all values, or of each channel's, by default 0 and 1. range: the lowest and
     the highest value, by default three deviations from the mean.
 
+    Examples
+    --------
     >>> print(Signals(12, 1000))
     signals of 12x1000
     """
@@ -163,6 +168,8 @@ class Table:
     whole: the columns (by number or name) of whole numbers. one_hot: groups of columns of which
     one is 1 and the others 0.
 
+    Examples
+    --------
     >>> print(Table(range=(0, 10), whole=[2], one_hot=[[3, 4, 5]]))
     table
     """
@@ -210,8 +217,8 @@ class Table:
         return "table"
 
 
-def parsed_kind(text: str) -> Pictures | Signals | Table:
-    """A kind from a text: pictures:3x32x32 (or 32x32x3, 28x28), signals:12x1000, table.
+def parsed_kind(text: str) -> Pictures | Signals | Table | Tokens:
+    """A kind from a text: pictures:3x32x32 (or 32x32x3, 28x28), signals:12x1000, tokens:96, table.
 
     What a kind is printed as will do too.
     """
@@ -227,18 +234,18 @@ def parsed_kind(text: str) -> Pictures | Signals | Table:
                 return Pictures(channels, height, width, channels_last=True)
             case "pictures", (channels, height, width):
                 return Pictures(channels, height, width)
-            case "signals", (length,):
-                return Signals(1, length)
-            case "signals", (channels, length):
-                return Signals(channels, length)
+            case "signals", ((length,) | (_, length)):
+                return Signals(lengths[0] if len(lengths) > 1 else 1, length)
             case "table", ():
                 return Table()
+            case "tokens", (vocabulary,):
+                return Tokens(vocabulary)
     except ValueError as error:
         if isinstance(error, PFNMError):
             raise
     raise PFNMError(
         f"inputs {text!r} is no kind pfnm knows; expected pictures:3x32x32 (channels, height, "
-        "width), signals:12x1000 (channels, length) or table"
+        "width), signals:12x1000 (channels, length), tokens:96 (how many there are) or table"
     )
 
 

@@ -20,6 +20,7 @@ from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 
+MOST_SCALED = 10.0  # times, up or down: a unit that hardly does anything is not blown up
 TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 
 
@@ -73,12 +74,15 @@ def refit(
         if at.weight not in targets:
             return None
         weight, bias = tensors[at.weight], None if at.bias is None else tensors[at.bias]
-        missing = targets[at.weight] - np.asarray(values.T, np.float32)
-        changed, new_bias = _least_squares(
-            np.ascontiguousarray(features.T, np.float32), missing, matrix(weight, at), bias, ridge
-        )
-        tensors[at.weight] = unmatrix(changed, weight, at)
-        fitted = {at.weight: tensors[at.weight].astype(np.float32)}
+        if at.kind == "scaled":
+            changed, new_bias = _rescaled(values, targets[at.weight], weight, bias, at)
+        else:
+            missing = targets[at.weight] - np.asarray(values.T, np.float32)
+            entering = np.ascontiguousarray(features.T, np.float32)
+            found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
+            changed = unmatrix(found, weight, at)
+        tensors[at.weight] = changed
+        fitted = {at.weight: changed.astype(np.float32)}
         if at.bias is not None and new_bias is not None:
             tensors[at.bias] = new_bias
             fitted[at.bias] = new_bias.astype(np.float32)
@@ -86,6 +90,21 @@ def refit(
 
     network.run(probing.inputs, visit, first, rows)
     return tensors
+
+
+def _rescaled(
+    values: Tensor, moments: Tensor, weight: Array, bias: Array | None, at: Map
+) -> tuple[Array, Array | None]:
+    """The weights (and bias) with which what leaves has these means and deviations, (outputs, 2).
+
+    Without a bias the deviations alone.
+    """
+    mean, deviation = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
+    scale = np.where(deviation > 0, moments[:, 1] / np.maximum(deviation, TINY), 1.0)
+    scale = np.clip(scale, 1 / MOST_SCALED, MOST_SCALED)
+    shape = [-1 if axis == at.writes else 1 for axis in range(weight.ndim)]
+    shifted = None if bias is None else moments[:, 0] + scale * (bias - mean)
+    return weight * scale.reshape(shape), shifted
 
 
 def matrix(weight: Array, at: Map) -> Array:
@@ -105,10 +124,11 @@ def refit_targets(
     probing: Probing,
     leaving: Sequence[Mapping[str, Tensor]],
 ) -> dict[str, Tensor]:
-    """What should leave each linear map on probes, (outputs, rows), by its weight.
+    """What should leave each map on probes, (outputs, rows), by its weight.
 
-    Maps of the inputs themselves, which all sites share, have none. leaving: what leaves the sites'
-    own maps (`activity.responses`).
+    Of maps that can only be scaled, the mean and the deviation of that, (outputs, 2). Maps of the
+    inputs themselves, which all sites share, have none. leaving: what leaves the sites' own maps
+    (`activity.responses`).
     """
     first = sites.networks[0]
     graph, outward = first.graph, first.graph.tensors_of(OUTPUT)
@@ -127,8 +147,21 @@ def refit_targets(
                 writes.positions({g: own[j] for g, own in assignments.items()}, sizes, graph.inner)
                 for j in range(len(sites.networks))
             ]
-            targets[at.weight] = wanted_values(probing, found, places, writes.length(sizes))
+            if at.kind == "scaled":
+                found = [np.stack([own.mean(axis=1), own.std(axis=1)], axis=1) for own in found]
+                targets[at.weight] = _mean_of_members(found, places, writes.length(sizes))
+            else:
+                targets[at.weight] = wanted_values(probing, found, places, writes.length(sizes))
     return targets
+
+
+def _mean_of_members(values: Sequence[Tensor], places: Sequence[IntArray], width: int) -> Tensor:
+    """The plain mean over the sites of what stands at each place, (width, columns)."""
+    total, members = np.zeros((width, values[0].shape[1])), np.zeros((width, 1))
+    for own, place in zip(values, places, strict=True):
+        total[place] += own
+        members[place] += 1
+    return np.asarray(total / np.maximum(members, 1))
 
 
 def wanted_outputs(sites: Sites, outputs: Sequence[Tensor], classes: bool) -> Tensor:

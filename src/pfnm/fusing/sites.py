@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,16 @@ class Sites:
     def names(self) -> tuple[str, ...]:
         """The sites' names."""
         return tuple(network.name for network in self.networks)
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """How many weights and biases each site's network has: those of classes it knows."""
+        found = []
+        for network, known in zip(self.networks, self.known, strict=True):
+            sizes = {**network.sizes, OUTPUT: int(known.sum())}
+            shapes = (network.graph.shape(name, sizes) for name in network.graph.axes)
+            found.append(sum(prod(shape) for shape in shapes))
+        return tuple(found)
 
     def rows(self, inputs: Tensor) -> Tensor:
         """Real inputs (examples, inputs) in the units in which these networks take them."""

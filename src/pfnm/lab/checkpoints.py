@@ -54,6 +54,8 @@ class StateNote(Note):
     assigned: list[str]
     sent: list[str]
     counted: list[str] = field(default_factory=list)
+    agreement: float | None = None
+    averaging: bool = False
 
 
 class Checkpoints:
@@ -118,6 +120,8 @@ class Checkpoints:
             assigned=list(next(iter(server.assignments.values()), {})),
             sent=list(server.sent),
             counted=list(server.counts),
+            agreement=server.agreement,
+            averaging=server.averaging,
         )
         self._write(f"method-{name}", note, tensors)
 
@@ -137,7 +141,9 @@ class Checkpoints:
         sent = {site: self._network(tensors, f"sent/{site}") for site in note.sent}
         moments = {key.removeprefix("m/"): t for key, t in tensors.items() if key.startswith("m/")}
         counts = {site: tensors[f"counts/{site}"] for site in note.counted}
-        server = Server(network, assignments, sent, note.objective, counts)
+        server = Server(
+            network, assignments, sent, note.objective, counts, note.agreement, note.averaging
+        )
         return note.round, State(server, moments)
 
     def _network(self, tensors: Tensors, name: str) -> Network:

@@ -72,6 +72,10 @@ class Method:
     """Whether for more than one hidden layer too."""
     modules: bool = True
     """Whether for any module too."""
+    perceptrons: bool = True
+    """Whether for perceptrons too."""
+    needs: str | None = None
+    """A library that has to be installed."""
 
 
 def train_local(federation: Federation) -> Local:

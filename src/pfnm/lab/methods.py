@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 
 from pfnm.errors import PFNMError
-from pfnm.lab.baselines import kmeans, naive_average
+from pfnm.lab.baselines import kmeans
 from pfnm.lab.method import Info, Local, Method
-from pfnm.lab.once import alone, ensembled, fused, one_network
-from pfnm.lab.rounds import average_round, downpour_round, pfnm_round
+from pfnm.lab.once import alone, averaged, ensembled, fused, one_network
+from pfnm.lab.rounds import average_round, downpour_round, joint_round, pfnm_round
 from pfnm.lab.setting import PERCEPTRON, SERVER, Federation, Setting
 from pfnm.networks.network import Network
 
@@ -17,11 +18,24 @@ METHODS: Mapping[str, Method] = {
     "local": Method("one site alone (mean)", once=alone),
     "ensemble": Method("uniform ensemble", once=partial(ensembled, weighted=False)),
     "weighted": Method("class-weighted ensemble", once=partial(ensembled, weighted=True)),
-    "average": Method(
-        "plain average, once",
-        once=lambda federation, local: one_network(
-            federation, local, lambda n, _: naive_average(n)
-        ),
+    "average": Method("plain average, once", once=partial(averaged, by="place")),
+    "rebasin": Method("Git Re-Basin, once", once=partial(averaged, by="rebasin")),
+    "ot": Method("OT fusion, once", once=partial(averaged, by="ot"), needs="ot"),
+    "average-reset": Method(
+        "plain average, BatchNorm anew",
+        once=partial(averaged, by="place", reset=True),
+        perceptrons=False,
+    ),
+    "rebasin-reset": Method(
+        "Git Re-Basin, BatchNorm anew",
+        once=partial(averaged, by="rebasin", reset=True),
+        perceptrons=False,
+    ),
+    "ot-reset": Method(
+        "OT fusion, BatchNorm anew",
+        once=partial(averaged, by="ot", reset=True),
+        perceptrons=False,
+        needs="ot",
     ),
     "kmeans": Method(
         "k-means of units, once",
@@ -34,7 +48,7 @@ METHODS: Mapping[str, Method] = {
     "topdown": Method("PFNM top-down, once", once=partial(fused, method="topdown"), modules=False),
     "joint": Method("PFNM joint, once", once=partial(fused, method="joint")),
     "pfnm": Method("PFNM with rounds", round=partial(pfnm_round, method="topdown"), modules=False),
-    "pfnm-joint": Method("PFNM joint with rounds", round=partial(pfnm_round, method="joint")),
+    "pfnm-joint": Method("PFNM joint with rounds", round=joint_round),
     "fedavg": Method("FedAvg, shared start", round=partial(average_round, shared=True)),
     "fedavg-apart": Method("FedAvg, starts apart", round=partial(average_round, shared=False)),
     "fedprox": Method("FedProx", round=partial(average_round, shared=True, proximal=True)),
@@ -71,6 +85,11 @@ def _refused(name: str, setting: Setting) -> str | None:
     """Why a method cannot be used in a setting, if it cannot."""
     if setting.model != PERCEPTRON and not METHODS[name].modules:
         return f"{name} is for perceptrons; leave it out, or choose the model {PERCEPTRON}"
+    if setting.model == PERCEPTRON and not METHODS[name].perceptrons:
+        return f"{name} is for models with batch normalisation; leave it out, or choose one"
+    needed = METHODS[name].needs
+    if needed is not None and find_spec(needed) is None:
+        return f"{name} needs the library POT, which is not installed; pip install 'pfnm[peers]'"
     if len(setting.hidden) > 1 and not METHODS[name].deep:
         return f"{name} is for one hidden layer; leave it out, or the other layers"
     if name == "weighted" and not setting.share_counts:

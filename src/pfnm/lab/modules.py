@@ -17,9 +17,10 @@ from torch import nn
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.threads import one_of_torch
 from pfnm.tracing.folding import Folding
-from pfnm.tracing.modules import ModuleProgram, from_modules, program_of
+from pfnm.tracing.modules import from_modules, program_of
 from pfnm.tracing.resize import resized
 from pfnm.tracing.rules.call import Map
+from pfnm.tracing.running import ModuleProgram
 
 if TYPE_CHECKING:
     import torch
@@ -60,8 +61,14 @@ def to_match(network: Network) -> Network:
     if not isinstance(program, WholeProgram):
         return network
     like = program.matched
-    tensors = program_of(like).folding.fold(network.tensors)
-    return replace(like, tensors=tensors, name=network.name, labels=network.labels)
+    folding = program_of(like).folding
+    return replace(
+        like,
+        tensors=folding.fold(network.tensors),
+        memory=folding.memory(network.tensors) or None,
+        name=network.name,
+        labels=network.labels,
+    )
 
 
 def whole_again(network: Network, like: Network) -> Network:

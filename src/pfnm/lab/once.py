@@ -10,12 +10,15 @@ import numpy as np
 from pfnm.api import fuse_sites
 from pfnm.conversion import with_inputs
 from pfnm.fusing.sites import comparable
-from pfnm.lab.baselines import ensemble
+from pfnm.lab.baselines import ensemble, naive_average
 from pfnm.lab.method import Info, Local, bytes_up, scores, server_counts, tested
+from pfnm.lab.peers import ot_fusion, rebasin
 from pfnm.lab.server import as_sent, matchable
 from pfnm.lab.setting import SERVER, Federation
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network
+
+RESET_ROWS = 500  # on which batch normalisation's statistics are computed anew
 
 
 def one_network(
@@ -77,6 +80,40 @@ def ensembled(federation: Federation, local: Local, *, weighted: bool) -> tuple[
     )
 
 
+def averaged(
+    federation: Federation, local: Local, *, by: str, reset: bool = False
+) -> tuple[Network, Info]:
+    """The mean of the networks by place, their units as they are or renamed to be alike before.
+
+    reset: batch normalisation's statistics are then computed anew, on inputs that the server holds
+    or else on made-up ones.
+    """
+    rng = federation.setting.rng(SERVER, 1)
+    mean = {
+        "place": naive_average,
+        "rebasin": lambda networks: rebasin(networks, rng),
+        "ot": ot_fusion,
+    }[by]
+
+    def combined(networks: list[Network], counts: IntArray | None) -> Network:
+        network = mean(networks)
+        return _reset(federation, networks, network, rng) if reset else network
+
+    return one_network(federation, local, combined)
+
+
+def _reset(
+    federation: Federation, networks: list[Network], mean: Network, rng: np.random.Generator
+) -> Network:
+    """The mean with batch normalisation's statistics computed anew."""
+    from pfnm.lab.modules import remembering
+
+    sites = with_inputs(
+        comparable([matchable(network) for network in networks]), **federation.known_inputs
+    )
+    return remembering(mean, sites.inputs.make(sites.networks, RESET_ROWS, rng))
+
+
 def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network, Info]:
     """The networks fused by matching their units."""
     setting = federation.setting
@@ -86,9 +123,7 @@ def fused(federation: Federation, local: Local, *, method: str) -> tuple[Network
     def combined(networks: list[Network], counts: IntArray | None) -> Network:
         sites = comparable([matchable(network) for network in networks], counts)
         if method == "joint" or setting.polish:
-            sites = with_inputs(
-                sites, input_range=federation.input_range, input_like=federation.server_inputs
-            )
+            sites = with_inputs(sites, **federation.known_inputs)
         fusion = fuse_sites(sites, method=method, budget=budget, measured=False, rng=rng)
         found = fusion.polished(rng) if setting.polish else fusion
         return as_sent(found.network, networks[0])

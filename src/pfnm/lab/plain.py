@@ -84,7 +84,7 @@ def train_module(
     module.eval()
 
 
-def _train_one(
+def train_one_module(
     network: Network, inputs: Tensor, labels: IntArray, recipe: Recipe, rng: np.random.Generator
 ) -> Network:
     """A module as the recipe says; what is random within it follows the site's randomness."""
@@ -103,7 +103,7 @@ def _train_one(
     return network_of(module, network)
 
 
-modules = one_by_one(_train_one)
+modules = one_by_one(train_one_module)
 """The lab's training of modules. (Stacked by torch.func.vmap they were slower: docs/lab.md.)"""
 
 

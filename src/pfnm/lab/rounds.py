@@ -11,6 +11,7 @@ import numpy as np
 from pfnm.lab.baselines import weighted_average
 from pfnm.lab.dsgd import downpour
 from pfnm.lab.method import Info, Local, State, accuracy, bytes_up, size_of, tested, usable
+from pfnm.lab.schedule import matching_pays
 from pfnm.lab.server import Server, combine
 from pfnm.lab.setting import SERVER, Federation
 from pfnm.lab.training import Recipe
@@ -44,14 +45,27 @@ def pfnm_round(
         method=method,
         budget=setting.budget,
         polished=setting.polish,
-        input_range=federation.input_range,
-        input_like=federation.server_inputs,
+        **federation.known_inputs,
         rng=setting.rng(SERVER, number),
     )
     combining = time.perf_counter() - begin
     info = _measured(federation, after.network, down, returned, left_out, training, combining)
     up = bytes_up(federation, returned, counted=True)
     return State(after), replace(info, objective=after.objective, bytes_up=up)
+
+
+def joint_round(
+    federation: Federation, state: State, local: Local, number: int
+) -> tuple[State, Info]:
+    """Ours: matching while it pays, then averaging what sites make of the whole global network."""
+    before = state.server
+    if before.averaging:
+        after, info = average_round(federation, state, local, number, shared=True)
+        return State(replace(after.server, averaging=True)), info
+    after, info = pfnm_round(federation, state, local, number, method="joint")
+    # A round in which nobody sent anything tells nothing.
+    averaging = bool(info.bytes_up) and not matching_pays(before, after.server)
+    return State(replace(after.server, averaging=averaging)), info
 
 
 def average_round(

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.api import fuse_sites
-from pfnm.conversion import with_inputs
+from pfnm.conversion import SHARE_PROBES, with_inputs
 from pfnm.fusing.atoms import part_of
+from pfnm.fusing.doubts import estimated_shares
 from pfnm.fusing.inputs import Inputs
-from pfnm.fusing.sites import comparable
+from pfnm.fusing.probes import is_classifier, probe
+from pfnm.fusing.sites import Sites, comparable, with_counts
 from pfnm.matching.prior import RULES, Prior
 from pfnm.networks.graph import IntArray
-from pfnm.networks.network import Network
+from pfnm.networks.network import Array, Network
 
 PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="published")
-MOST_TIMES = (
-    1000  # a site's weights the others': no training does that, a damaged file or a lie does
-)
+MOST_TIMES = 30  # a site's weights the others': no training does that, a damaged file or a lie does
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,8 @@ class Server:
     """The global network, which of its units each site has, and what each site sent last.
 
     assignments: group to site name to units. counts: site name to examples of each class, of those
-    sites that tell.
+    sites that tell. agreement: how like its sites together a joint fusion answered. averaging:
+    whether the sites have gone over to training the whole network (`schedule.py`).
     """
 
     network: Network | None = None
@@ -42,6 +43,8 @@ class Server:
     sent: Mapping[str, Network] = field(default_factory=dict)
     objective: float | None = None
     counts: Mapping[str, IntArray] = field(default_factory=dict)
+    agreement: float | None = None
+    averaging: bool = False
 
     def part(self, name: str) -> Network:
         """What a known site starts the next round from."""
@@ -58,19 +61,20 @@ def combine(
     method: str,
     budget: float | int | None = None,
     polished: bool = False,
-    inputs: Inputs | str | None = None,
+    estimated: bool = False,
+    inputs: Inputs | str | ArrayLike | None = None,
     input_range: tuple[float, float] | None = None,
-    input_like: ArrayLike | None = None,
     rng: np.random.Generator,
 ) -> Server:
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
     last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one. inputs, input_range, input_like: what is known of the inputs, as
-    `fuse` has it. counts: what sites tell of their classes this time; used once all sites have
-    told. With fewer than two sites there is no matching yet. Modules are sent whole, with what
-    batch normalisation remembers, and the global network is in that form too (see `modules.py`).
+    then teach the global one. inputs, input_range: what is known of the inputs, as `fuse` has it.
+    counts: what sites tell of their classes this time; used once all sites have told, or with
+    `estimated`: those of the others then follow from what their networks answer. With fewer than
+    two sites there is no matching yet. Modules are sent whole, with what batch normalisation
+    remembers, and the global network is in that form too (see `modules.py`).
     """
     networks = {**server.sent, **returned}
     told = {**server.counts, **(counts or {})}
@@ -84,10 +88,12 @@ def combine(
         options |= {"prior": PAPER_ROUNDS, "sweeps": RULES["published"].round_sweeps}
         if server.network is not None:
             options["start"] = _start(server, networks, names)
-    known = seen([told[name] for name in names]) if networks.keys() <= told.keys() else None
-    sites = comparable([matchable(networks[name]) for name in names], known)
-    if method == "joint" or polished:
-        sites = with_inputs(sites, inputs, input_range, input_like)
+    sites = sites_of(networks, told)
+    estimated = estimated and sites.class_counts is None and is_classifier(sites.networks[0])
+    if method == "joint" or polished or estimated:
+        sites = with_inputs(sites, inputs, input_range)
+    if estimated:
+        sites = with_counts(sites, _estimated_counts(sites, told, rng))
     fusion = fuse_sites(sites, **options)
     if polished:
         fusion = fusion.polished(rng)
@@ -95,7 +101,28 @@ def combine(
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
     network = as_sent(fusion.network, networks[names[0]])
-    return Server(network, assignments, networks, fusion.objective, told)
+    return Server(network, assignments, networks, fusion.objective, told, fusion.agreement)
+
+
+def sites_of(networks: Mapping[str, Network], counts: Mapping[str, IntArray]) -> Sites:
+    """Networks by name in one comparable form; class counts are used where all have told theirs."""
+    names = sorted(networks, key=_natural)
+    known = seen([counts[name] for name in names]) if networks.keys() <= counts.keys() else None
+    return comparable([replace(matchable(networks[n]), name=n) for n in names], known)
+
+
+def _estimated_counts(
+    sites: Sites, told: Mapping[str, IntArray], rng: np.random.Generator
+) -> Array:
+    """Class counts (sites, classes): as told, or as a site's answers to made-up inputs suggest."""
+    shares = estimated_shares(sites, probe(sites, SHARE_PROBES, rng))
+    usual = float(np.mean([own.sum() for own in told.values()])) if told else 1.0
+    table: Array = usual * shares / shares.sum(axis=1, keepdims=True)
+    for place, name in enumerate(sites.names):
+        if name in told:
+            table[place] = told[name]
+    table[:, table.sum(axis=0) == 0] = 1
+    return table
 
 
 def matchable(network: Network) -> Network:
@@ -132,7 +159,9 @@ def _start(
     return start
 
 
-def too_large(server: Server, returned: Mapping[str, Network]) -> dict[str, str]:
+def too_large(
+    server: Server, returned: Mapping[str, Network], most: float = MOST_TIMES
+) -> dict[str, str]:
     """Sites whose weights dwarf what all others sent, now or last, and why they are left out.
 
     A site is compared with the median of the others, so that one cannot spoil the scale for all.
@@ -142,7 +171,7 @@ def too_large(server: Server, returned: Mapping[str, Network]) -> dict[str, str]
     for name in returned:
         others = [size for other, size in sizes.items() if other != name]
         usual = float(np.median(others)) if others else 0.0
-        if usual > 0 and sizes[name] > MOST_TIMES * usual:
+        if usual > 0 and sizes[name] > most * usual:
             found[name] = (
                 f"its largest weight is {sizes[name]:.3g}, the other sites' {usual:.3g}; "
                 "train this site again"

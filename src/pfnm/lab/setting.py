@@ -19,7 +19,7 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network, Tensor
 
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
-SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER, SERVER_INPUTS = range(7)
+SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER, SERVER_INPUTS, ADMITTING = range(8)
 PERCEPTRON = "mlp"  # the paper's model
 LEAST_SITES = 2  # in a round: fusing needs two
 # What is beyond these is a slip of the pen, and would fail late or take the memory of the machine.
@@ -199,6 +199,12 @@ class Federation:
             return None
         chosen = self.setting.rng(SERVER_INPUTS).permutation(len(inputs))[:wanted]
         return inputs[np.sort(chosen)].astype(np.float32)
+
+    @property
+    def known_inputs(self) -> dict[str, Any]:
+        """What the server knows of the inputs, as `with_inputs` takes it."""
+        real = self.server_inputs
+        return {"input_range": self.input_range} if real is None else {"inputs": real}
 
     def start(self, site: int) -> Network:
         """A network before training; a site's own, whatever the method."""

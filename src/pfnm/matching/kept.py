@@ -27,10 +27,16 @@ class KeptScores:
     """The scores of each site's units joining each global unit, as `join_scores` has them."""
 
     def __init__(
-        self, sites: Sequence[Sequence[Part]], prior: Prior, posterior: Posterior, room: int
+        self,
+        sites: Sequence[Sequence[Part]],
+        widths: Sequence[int],
+        prior: Prior,
+        posterior: Posterior,
+        room: int,
     ) -> None:
         self.sites, self.prior, self.posterior = sites, prior, posterior
-        self.worth = [sum(part.weighted.size for part in site) >= KEPT_SIZE for site in sites]
+        dimensions = sum(sums.prior.mean.size for sums in posterior.parts)
+        self.worth = [width * dimensions >= KEPT_SIZE for width in widths]
         self.room = room  # bytes for what is kept of all sites; those that find none start afresh
         self.scores: list[Array | None] = [None] * len(sites)
         self.visits = 0
@@ -74,7 +80,8 @@ class KeptScores:
     def _with_new(self, j: int, kept: Array, columns: IntArray) -> Array:
         scores = np.empty((len(kept), self.posterior.used), dtype=kept.dtype)
         scores[:, : kept.shape[1]] = kept
-        slots = np.pad(columns, (0, in_blocks(columns.size) - columns.size), mode="edge")
+        missing = in_blocks(columns.size) - columns.size
+        slots = np.concatenate([columns, np.repeat(columns[-1:], missing)])
         scores[:, columns] = self._scores(j, slots)[:, : columns.size]
         return scores
 

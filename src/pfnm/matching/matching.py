@@ -115,12 +115,13 @@ def match(
     columns = _uniform_columns(seen)
     sites = [_parts(v, p, columns, in_place=used_up) for v, p in zip(vectors, seen, strict=True)]
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
-    matcher = _Matcher(sites, priors, prior, width_limit, memory, on_step)
+    widths = [len(v) for v in vectors]
+    matcher = Matcher(sites, widths, priors, prior, width_limit, memory, on_step)
     matcher.noise = rng if drawn else None
     if start is None:
         first = matcher.first_pass()
     else:
-        given = checked_start(start, [len(v) for v in vectors])
+        given = checked_start(start, widths)
         found = np.unique(np.concatenate(given)).size
         if width_limit is not None and found > width_limit:
             raise PFNMError(
@@ -172,7 +173,7 @@ def _by_evidence(
 
 
 def _run(
-    matcher: _Matcher, first: Sweep, orders: Iterator[IntArray], sweeps: int | None
+    matcher: Matcher, first: Sweep, orders: Iterator[IntArray], sweeps: int | None
 ) -> tuple[tuple[IntArray, ...], float, list[Sweep], bool]:
     """Sweep until nothing changes, or exactly so often: assignments, objective, trace, settled.
 
@@ -196,24 +197,25 @@ def _run(
     return kept, best, trace, False
 
 
-class _Matcher:
+class Matcher:
     """The state of a matching: the posterior, and the slot of every unit of every site."""
 
     def __init__(
         self,
-        sites: list[list[Part]],
+        sites: Sequence[list[Part]],
+        widths: Sequence[int],
         priors: Sequence[PriorPart],
         prior: Prior,
         width_limit: int | None,
         memory: int,
         on_step: Callable[[], None] | None,
     ) -> None:
-        self.sites, self.prior, self.width_limit = sites, prior, width_limit
-        self.widths = [len(site[0].weighted) for site in sites]
-        self.found = [found_scores(site, priors, prior.choices) for site in sites]
+        self.sites, self.widths, self.priors = sites, widths, priors
+        self.prior, self.width_limit = prior, width_limit
+        self.found: list[Array | None] = [None] * len(sites)  # scores of founding, once known
         self.number = number_terms(max(self.widths), prior, len(sites))
         self.posterior = Posterior(priors, sites[0])
-        self.join = KeptScores(sites, prior, self.posterior, memory)
+        self.join = KeptScores(sites, widths, prior, self.posterior, memory)
         self.slots: list[IntArray | None] = [None] * len(sites)
         self.changes = 0  # steps so far that changed an assignment
         self.optimal_at = [-1] * len(sites)  # `changes` when the site was last solved
@@ -270,7 +272,7 @@ class _Matcher:
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
-        join, found = self.join.of(j), self.found[j]
+        join, found = self.join.of(j), self._found_scores(j)
         if self.noise is not None:  # scores are doubled
             join = join + 2 * self.noise.gumbel(size=join.shape)
             found = found + 2 * self.noise.gumbel(size=found.shape)
@@ -294,6 +296,13 @@ class _Matcher:
         self.optimal_at[j] = self.changes
         return int(new.sum()), int(moved.sum())
 
+    def _found_scores(self, j: int) -> Array:
+        found = self.found[j]
+        if found is None:
+            found = found_scores(self.sites[j], self.priors, self.prior.choices)
+            self.found[j] = found
+        return found
+
     def _consider_products(self) -> None:
         """Go over to products of all units with each other, once that is seen to be cheaper."""
         seen = sum(slots.size for slots in self.slots if slots is not None)
@@ -304,6 +313,8 @@ class _Matcher:
         self.decided = pay is not None
         if not pay:
             return
+        for j in range(len(self.sites)):
+            self._found_scores(j)  # for which products are not enough
         first = [site[0] for site in self.sites]
         parts, sums = with_products(first, self.posterior.parts[0].prior)
         sums.grow(self.posterior.popularity.size)

@@ -126,7 +126,7 @@ class Posterior:
         self.popularity: IntArray = np.zeros(0, dtype=np.intp)
         self.born: IntArray = np.zeros(0, dtype=np.intp)
         self.used = 0  # slots from here on have never been used
-        self._births = 0
+        self.births = 0
 
     def found(self, count: int) -> IntArray:
         """Slots for `count` new units, the youngest of all, in order."""
@@ -146,8 +146,8 @@ class Posterior:
 
     def renew(self, slots: IntArray) -> None:
         """Count these units as founded just now, in order."""
-        self.born[slots] = self._births + np.arange(slots.size)
-        self._births += slots.size
+        self.born[slots] = self.births + np.arange(slots.size)
+        self.births += slots.size
 
     def absorb(self, site: Sequence[Part], slots: IntArray) -> None:
         """Add a site whose unit l is the global unit in slots[l]."""

@@ -136,7 +136,7 @@ class Prior:
             spread = MARGINAL_SPREAD if rules == MARGINAL.name else SPREAD
         scales = {}
         for group in networks[0].graph.groups:
-            variances = [_weight_variance(network, group) for network in networks]
+            variances = [weight_variance(network, group) for network in networks]
             # In single precision: the order in which a network lists its units must not show.
             scales[group] = max(float(np.float32(np.mean(variances))), SMALLEST)
         return cls(
@@ -184,7 +184,7 @@ class Prior:
         return np.broadcast_to(variances, (sites,))
 
 
-def _weight_variance(network: Network, group: str) -> float:
+def weight_variance(network: Network, group: str) -> float:
     """The mean variance of the weights (not the biases) at a group, each weight counting once."""
     names = network.graph.tensors_of(group)
     own = [name for name in names if network.graph.role(name) == "weight"] or names

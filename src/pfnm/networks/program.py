@@ -13,7 +13,8 @@ class Map:
 
     `kind` says how: where it is "linear", what leaves is features times the weight plus the bias.
     Of a convolution the features are then patches, as many numbers as the weight has for each
-    output. What other kinds do is known to the program whose they are.
+    output. Where it is "scaled", what leaves an output is as much larger as its part of the weight
+    and the bias are. What other kinds do is known to the program whose they are.
     """
 
     weight: str
@@ -69,9 +70,9 @@ class Program(Protocol):
         """The outputs (examples, outputs), before the output function, of inputs (examples, ...).
 
         first: the values that leave the first map, where they are known already. rows: all inputs
-        go through each map together, and of linear maps a visitor sees about so many rows: of an
-        example's positions as many as that takes, the same whatever the tensors are. A visitor that
-        gives tensors needs it.
+        go through each map together, and a visitor sees about so many rows of linear and (values
+        alone) of scaled ones: of an example's positions as many as that takes, the same whatever
+        the tensors are. A visitor that gives tensors needs it.
         """
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:

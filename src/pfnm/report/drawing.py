@@ -31,6 +31,11 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
 }
 LINES = {"ensemble": "--", "weighted": ":"}
+# Whose size is part of the result.
+SIZED = ("kmeans", "pfnm", "pfnm-same", "joint-same", "joint", "pfnm-joint")
+ROOM = 3  # points below the lowest value after a round (D-SGD's first minibatches lie lower
+# still); a third of it above the highest
+DETAIL = 6  # points above and below the ensemble; what is further off is cut
 MOST_BARS = 12  # in a curve; where there are more, the deviation is a band
 PANEL = 3.1  # inches
 LEGEND_ENTRY = 2.9  # inches

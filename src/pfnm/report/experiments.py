@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from pfnm.experiments.rows import Row, Spread, fits, means, moments
 from pfnm.experiments.trials import MASS, PRIOR_VARIANCE, SITE_VARIANCE, UNITS
 from pfnm.networks.network import Array
 from pfnm.report.drawing import (
+    DETAIL,
     LINES,
+    ROOM,
+    SIZED,
     STYLES,
     curve,
     legend,
@@ -33,14 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Whose size is part of the result.
-SIZED = ("kmeans", "pfnm", "pfnm-same", "joint-same", "joint", "pfnm-joint")
+BESIDE = ("ensemble", "local", "fedavg", "pfnm", "pfnm-same", "joint-same", "joint")
+SHARES = (0.1, 0.2, 0.5, 1, 2)  # of the parameters of all sites' networks: from one site's on
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
 LEAST_SPAN = 0.1  # points that the colours of heat maps stand for
-ROOM = 3  # points below the lowest value after a round (D-SGD's first minibatches lie lower
-# still); a third of it above the highest
-DETAIL = 6  # points above and below the ensemble; what is further off is seen in the row above
 RESOLUTION = 130
 
 
@@ -92,7 +92,48 @@ def _once(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Figure]:
     grid[1, 0].set_ylabel("points above the\nuniform ensemble")
     grid[2, 0].set_ylabel(r"size, $\log(L / \sum_j L_j)$")
     legend(figure, grid)
-    return {experiment.name: figure}
+    figures = {experiment.name: figure}
+    if varied == "depth":
+        figures[size_figure_name(experiment)] = _sizes(experiment, rows)
+    return figures
+
+
+def size_figure_name(experiment: Experiment) -> str:
+    """Of the figure of accuracy against size."""
+    return f"{experiment.name}-size"
+
+
+def beside_all(rows: Sequence[Row], method: str, **where: Any) -> float:
+    """A method's parameters beside those of all sites' networks together, which an ensemble has."""
+    own, together = (means(rows, "parameters", method=m, **where)[0] for m in (method, "ensemble"))
+    return own / together
+
+
+def _sizes(experiment: Experiment, rows: Sequence[Row]) -> Figure:
+    """Accuracy against size beside the ensemble, at a middling depth: a panel for each split."""
+    depth = experiment.depths[(len(experiment.depths) - 1) // 2]
+    figure, grid = panel_grid(1, len(experiment.panels))
+    for axes, (data, split) in zip(grid[0], experiment.panels, strict=True):
+        where = {"data": data, "split": split, "depth": depth}
+        goal, _, measured = means(rows, "accuracy", method="ensemble", **where)
+        axes.axhline(0, color="#000000", lw=0.8, ls="--")
+        for method in [method for method in BESIDE if method in experiment.methods]:
+            accuracy, _, number = means(rows, "accuracy", method=method, **where)
+            if number and measured:
+                label, colour, mark = STYLES[method]
+                lead, size = 100 * (accuracy - goal), beside_all(rows, method, **where)
+                axes.plot(size, lead, mark, color=colour, ms=8, label=label)
+        titled(
+            axes, data_name(data), split_name(split), f"{layers_name(depth)}, {goal:.1%} is zero"
+        )
+        log_scale(axes)
+        axes.set_xticks(SHARES, [f"{share:g}" for share in SHARES])
+        axes.minorticks_off()
+        axes.set_xlabel("times the sites' parameters")
+        axes.grid(alpha=0.3)
+    grid[0, 0].set_ylabel("points above the\nuniform ensemble")
+    legend(figure, grid)
+    return figure
 
 
 def figure_names(experiment: Experiment) -> list[str]:

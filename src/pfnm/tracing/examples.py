@@ -77,6 +77,11 @@ class Examples:
         return sum(slot.numbers for slot in self.slots)
 
     @property
+    def whole(self) -> bool:
+        """Whether all of them are whole numbers: tokens."""
+        return not any(slot.dtype.is_floating_point for slot in self.slots)
+
+    @property
     def within(self) -> InputRange:
         """Between which values they lie."""
         values = np.concatenate([slot.rows.ravel() for slot in self.slots])

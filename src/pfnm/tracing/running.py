@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -28,6 +28,7 @@ BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers st
 WORK = 1.2e10  # multiplications that made-up inputs of one purpose may cost a network
 LIVE = 5e7  # numbers that enter and leave one map, of all inputs together: 200 MB
 LEAST_PROBES = 32
+HALVES = ("avx512_bf16", "amx_bf16")  # what processors call it
 PICTURE = 4  # axes of a batch of pictures
 SIDES = {"linear": (1, 0), "conv": (1, 0), "conv_transpose": (0, 1)}  # read and written axes
 
@@ -91,26 +92,41 @@ class ModuleProgram:
         """A map whose features and values have one axis each that the weight has too.
 
         It is "linear", and can be fitted, where what leaves is features times weight plus bias: of
-        a convolution the features are patches. One that is used twice cannot.
+        a convolution the features are patches. Other convolutions can be "scaled". A map that is
+        used twice can be neither.
         """
         if own.weight is None or self.trace.program.layouts[own.weight].merged:
             return None
         if own.kind not in SIDES or len(own.order) < 2:
             return None
         reads, writes = (own.order[side] for side in SIDES[own.kind])
-        shape = tuple(dim.size for dim in self.trace.program.layouts[own.weight].dims)
-        depthwise = own.kind != "linear" and shape[reads] == 1 and shape[writes] > 1
-        alone = self._uses[own.weight] == 1 and own.arguments.get("groups", 1) == 1
-        ordered = own.kind == "linear" or (
-            own.kind == "conv" and own.order == tuple(range(len(own.order)))
-        )
-        apart = self.examples.together is None  # all examples can go through it at once
-        fits = alone and ordered and apart and not depthwise
+        groups = own.arguments.get("groups", 1)
+        depthwise = groups > 1 and self.trace.program.layouts[own.weight].dims[reads].size == 1
+        # All examples have to go through it at once, and nothing else.
+        alone = self._uses[own.weight] == 1 and self.examples.together is None
+        ordered = own.kind == "linear" or own.order == tuple(range(len(own.order)))
+        whole = own.kind != "conv_transpose" and groups == 1
+        kind = f"traced {own.kind}"
+        if alone and ordered:
+            kind = "linear" if whole else "scaled"
         norm = self._shifts.get(own.weight)
         bias = own.bias if norm is None else norm.shift
-        kind = "linear" if fits else f"traced {own.kind}"
         # Depthwise: each unit reads itself.
         return Map(own.weight, bias, kind, writes if depthwise else reads, writes)
+
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens there are, where one input is a row of tokens; else None."""
+        if len(self.examples.slots) != 1 or not self.examples.whole or self.examples.drawn:
+            return None
+        sizes = [
+            int(self.trace.program.layouts[step.map.weight].dims[0].size)
+            for step in self.trace.program.steps
+            if step.map is not None and step.map.kind == "embedding" and step.map.weight
+        ]
+        # Positions and types are looked up too: what all tables have room for is always right.
+        shown = int(self.examples.rows.max()) + 1
+        return min((size for size in sizes if size >= shown), default=None)
 
     def answer(self, outputs: Any) -> torch.Tensor:
         """The output that counts, of all that a module gives."""
@@ -154,9 +170,23 @@ class ModuleProgram:
     ) -> torch.Tensor:
         """The same of PyTorch's tensors, unfolded, all at once and with gradients.
 
-        look: sees each map as it was traced.
+        Convolutions in half precision, where the processor is quick at it. look: sees each map as
+        it was traced.
         """
-        return _rows(self._run_once(unfolded, inputs, look, grad=True), _output_axis(self.trace))
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._convolves and halves_are_quick()):
+            found = self._run_once(unfolded, inputs, look, grad=True)
+        return _rows(found, _output_axis(self.trace)).float()
+
+    @cached_property
+    def _reorders(self) -> bool:
+        """Whether pictures may lie in memory in another order: a view wants them in theirs."""
+        names = [str(step.node.target) for step in self.trace.program.steps]
+        return not any("view" in name or "strided" in name for name in names)
+
+    @cached_property
+    def _convolves(self) -> bool:
+        steps = (step.map for step in self.trace.program.steps)
+        return any(own is not None and own.kind == "conv" for own in steps)
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
         """Nothing: a first map's values would be too many to keep."""
@@ -198,7 +228,9 @@ class ModuleProgram:
     def _run_once(
         self, unfolded: Mapping[str, Any], inputs: Any, look: Any, *, grad: bool = False
     ) -> torch.Tensor:
-        given = [_channels_last(tensor) for tensor in self.examples.tensors(inputs)]
+        given = self.examples.tensors(inputs)
+        if self._reorders:
+            given = tuple(map(_channels_last, given))
         args, kwargs = self.examples.placed(given)
         return self.trace.program.run(unfolded, args, kwargs, visit=look, grad=grad)
 
@@ -220,8 +252,10 @@ class ModuleProgram:
             if at is None or not isinstance(values, torch.Tensor):
                 return None
             channel = -1 if own.kind == "linear" else 1
-            if rows is None or at.kind != "linear":
+            if rows is None:
                 visit(at, at_positions(features, channel), at_positions(values, channel))
+                return None
+            if at.kind not in ("linear", "scaled"):
                 return None
             norm = self._shifts.get(at.weight)
             layout = layouts[at.weight]
@@ -231,7 +265,10 @@ class ModuleProgram:
                     features = features.index_select(channel, picked)
                 elif axis == at.writes:
                     values = values.index_select(channel, picked)
-            if own.kind == "linear":
+            entering: Tensor | None = None
+            if at.kind == "scaled":
+                leaving = plain_rows(values.movedim(channel, -1), rows)
+            elif own.kind == "linear":
                 entering, leaving = plain_rows(features, rows), plain_rows(values, rows)
             else:
                 kernel = [dim.size for dim in layout.dims[2:]]
@@ -247,6 +284,13 @@ class ModuleProgram:
             return {name: new[name] for name in names if name in new}
 
         return look
+
+
+@cache
+def halves_are_quick() -> bool:
+    """Whether this processor multiplies numbers of half the length at more than the usual pace."""
+    told: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(told.get(name, False) for name in HALVES)
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """How good fused modules are: small networks of pictures, fused, refitted and taught without data.
 
-    python studies/modules.py NETWORKS [--sets vgg vgg-classes ...] [--budgets 1 1.5 2] [--seeds 0]
-    python studies/modules.py --table
+    python studies/quality.py NETWORKS [--sets vgg vgg-classes ...] [--cells 1:fused 2:polished ...]
+    python studies/quality.py --table
 
 NETWORKS is a folder of trained networks, NAME-seedS-siteJ.pt (bare state dicts), each with a .json
 beside it that holds "class_counts", and models.py with their classes. Rows go to
@@ -16,8 +16,8 @@ import json
 import resource
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 import pfnm
+from pfnm.fusing.inputs import Like
 from pfnm.fusing.probes import said_together
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Fusion
@@ -113,18 +114,11 @@ def reference(sites: Sites, test: Test) -> dict[str, Any]:
     }
 
 
-Way = Callable[[Any], dict[str, Any]]
-WAYS: dict[str, tuple[dict[str, Any], bool]] = {
-    "fused": ({}, False),
-    "polished": ({}, True),
-    "fused, 200 real": ({"real": True}, False),
-    "polished, 200 real": ({"real": True}, True),
-}
+BUDGETS = (1, 1.5, 2)
+WAYS = ("fused", "polished", "fused, 200 real", "polished, 200 real")
 
 
-def measured(
-    sites: Sites, test: Test, budget: float, polish: bool
-) -> Iterator[tuple[bool, Fusion, float]]:
+def measured(sites: Sites, budget: float, polish: bool) -> Iterator[tuple[bool, Fusion, float]]:
     """The fusion, and if wanted the polished one, each with the processor's seconds it took."""
     begin = time.process_time()
     fusion = pfnm.fuse(sites, budget=budget)
@@ -135,15 +129,13 @@ def measured(
         yield True, fusion, time.process_time() - begin
 
 
-def run(
-    folder: Path, names: list[str], budgets: list[float], seeds: list[int], ways: list[str]
-) -> None:
+def run(folder: Path, names: list[str], cells: list[tuple[float, str]], seeds: list[int]) -> None:
     """Measure what is not measured yet."""
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     done = {(r["set"], r["seed"], r["budget"], r["way"]) for r in rows()}
     for name in names:
         for seed in seeds:
-            wanted = [(b, w) for b in budgets for w in ways if (name, seed, b, w) not in done]
+            wanted = [cell for cell in cells if (name, seed, *cell) not in done]
             if wanted:
                 _measure(folder, name, seed, wanted)
 
@@ -151,20 +143,22 @@ def run(
 def _measure(folder: Path, name: str, seed: int, wanted: list[tuple[float, str]]) -> None:
     own, test = SETS[name], Test(SETS[name].data)
     modules, counts = networks(folder, name, seed)
-    example = torch.from_numpy(test.real[:2].reshape(2, *own.shape))
+    example = (2, *own.shape)
     kind = "pictures:" + "x".join(map(str, own.shape))
+    plain = pfnm.as_sites(
+        modules, example_inputs=torch.rand(example), class_counts=counts, inputs=kind
+    )
     for real in (False, True):
         here = {(b, w) for b, w in wanted if ("real" in w) == real}
         if not here:
             continue
-        sites = pfnm.as_sites(
-            modules, example_inputs=torch.rand(example.shape), class_counts=counts,
-            inputs=kind, input_like=test.real if real else None,
-        )  # fmt: skip
+        sites = plain  # and with real inputs the same made-up ones beside them
+        if real:
+            sites = replace(plain, inputs=Like(plain.inputs, test.real, mixed=False))
         base = {"set": name, "seed": seed, **reference(sites, test)}
         for budget in sorted({b for b, _ in here}):
             polish = any(w.startswith("polished") for b, w in here if b == budget)
-            for polished, fusion, seconds in measured(sites, test, budget, polish):
+            for polished, fusion, seconds in measured(sites, budget, polish):
                 way = ("polished" if polished else "fused") + (", 200 real" if real else "")
                 row = {
                     **base, "budget": budget, "way": way,
@@ -210,9 +204,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", type=Path, nargs="?")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--budgets", nargs="+", type=float, default=[1.0, 1.5, 2.0])
+    every = [f"{budget}:{way}" for budget in BUDGETS for way in WAYS]
+    parser.add_argument("--cells", nargs="+", default=every, help="BUDGET:WAY")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--ways", nargs="+", default=list(WAYS))
     parser.add_argument("--table", action="store_true")
     told = parser.parse_args()
     if told.table:
@@ -220,4 +214,5 @@ if __name__ == "__main__":
     else:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", pfnm.PFNMWarning)
-        run(told.networks, told.sets, told.budgets, told.seeds, told.ways)
+        cells = [(float(b), way) for b, _, way in (cell.partition(":") for cell in told.cells)]
+        run(told.networks, told.sets, cells, told.seeds)

@@ -1,0 +1,1 @@
+"""Three hospitals train one network that reads the digits on their forms."""

@@ -1,0 +1,24 @@
+"""When rounds of ours change over from matching to averaging.
+
+Matching brings together networks that were trained apart: each round the global network answers
+more like all sites together. Once that gains little, the sites are near each other, and training
+the whole global network at every site and averaging takes it further (docs/lab.md).
+"""
+
+from __future__ import annotations
+
+from pfnm.lab.server import Server
+
+LEAST_GAIN = 0.03  # of agreement, by a round of matching: twice the error with which it is known
+
+
+def matching_pays(before: Server, after: Server) -> bool:
+    """Whether the next round is to match again; by what the last one gained, without data.
+
+    Modules, which sites train at their own widths, are matched in every round.
+    """
+    if after.network is None or after.network.program.examples is not None:
+        return True
+    if before.agreement is None or after.agreement is None:
+        return True
+    return after.agreement - before.agreement >= LEAST_GAIN
