@@ -98,6 +98,13 @@ def match(
     so many bytes are kept between steps to save work (0: none), beside the atoms and global units.
     drawn: every step takes not the best assignment but one drawn by chance, likelier the better it
     is (Gumbel noise on its scores).
+
+    >>> rng = np.random.default_rng(0)
+    >>> topics = rng.normal(size=(9, 40))
+    >>> seen = [rng.permutation(9)[:5] for _ in range(6)]
+    >>> found = match([topics[own] + 0.5 * rng.normal(size=(5, 40)) for own in seen])
+    >>> found.width, np.unique(np.concatenate(seen)).size
+    (9, 9)
     """
     rng = np.random.default_rng(0) if rng is None else rng
     if prior is None:
