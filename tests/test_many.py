@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("rules", ["marginal", "recommended"])
+@pytest.mark.parametrize("rules", ["marginal", "recommended", "published"])
 @pytest.mark.parametrize("counted", [False, True])
 def test_assignments_are_those_of_all_sites_at_once(
     files: list[Path], rules: str, counted: bool
@@ -53,8 +53,15 @@ def test_assignments_are_those_of_all_sites_at_once(
     sites = comparable([pfnm.load(path) for path in files], given)
     (group,) = sites.networks[0].graph.groups
     prior = Prior.fit(sites.networks, rules=rules).for_group(group)
-    atoms, precisions, _ = group_atoms(sites, group, {}, prior)
-    together = match(atoms, prior, precisions=precisions, sweeps=2, rng=np.random.default_rng(3))
+    atoms, precisions, mean = group_atoms(sites, group, {}, prior)
+    together = match(
+        atoms,
+        prior,
+        precisions=precisions,
+        prior_mean=mean,
+        sweeps=2,
+        rng=np.random.default_rng(3),
+    )
     for one, other in zip(fusion.assignments, together.assignments, strict=True):
         np.testing.assert_array_equal(one, other)
     assert fusion.network.widths == {group: together.width}

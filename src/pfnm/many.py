@@ -27,7 +27,7 @@ from pfnm.fusing.budget import DEFAULT_BUDGET, width_limits
 from pfnm.fusing.sites import checked_counts
 from pfnm.matching.matching import Matcher
 from pfnm.matching.posterior import Part, PriorPart
-from pfnm.matching.prior import Prior, weight_variance
+from pfnm.matching.prior import SMALLEST, Prior, weight_variance
 from pfnm.matching.stream import Stream, restore, run_visits, state_of, visiting_order
 from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Array, Network
@@ -120,13 +120,10 @@ def fuse_many(
     names = site_names(files)
     if len(names) < 2:
         raise PFNMError(f"{len(names)} network(s) given; fusing needs at least two")
+    if sweeps < 0 or (sample is not None and sample < 1):
+        raise PFNMError(f"sweeps is {sweeps} and sample {sample}; expected 0 and 1, or more")
     shares = _shares(class_counts, names, files)
     survey = _survey(files, shares, lambda done: say("reading", done, len(names)))
-    prior = Prior.fit([survey.first], rules=rules)
-    prior = replace(prior, scales=dict.fromkeys(prior.scales, survey.scale))
-    (group,) = survey.first.graph.groups
-    prior = prior.for_group(group)
-    limits = width_limits([_widest(survey)], budget)
     options = {
         "method": "many",
         "rules": rules,
@@ -137,17 +134,17 @@ def fuse_many(
         "sites": len(names),
         "class_counts": shares is not None,
     }
-    matcher = _matcher(files, survey, shares, prior, None if limits is None else limits[group])
+    matcher = _matcher(files, survey, shares, rules, budget)
     visits = visiting_order(survey.widths, sweeps, sample, np.random.default_rng(seed))
-    run = json.dumps({**options, "names": names, "widths": survey.widths})
     moved = np.zeros(1 + sweeps, dtype=np.intp)
+    run = json.dumps({**options, "names": names, "widths": survey.widths})
     done = _resumed(checkpoint, run, matcher, moved)
+    in_sweep = min(sample or len(names), len(names))
     last = time.monotonic()
 
     def on_visit(number: int, changed: int) -> None:
         nonlocal last
-        past = number - 1 - len(names)
-        moved[0 if past < 0 else 1 + past // (sample or len(names))] += changed
+        moved[max(0, 1 + (number - 1 - len(names)) // in_sweep)] += changed
         say("matching", number, visits.size)
         if checkpoint is not None and time.monotonic() - last > CHECKPOINT_SECONDS:
             _keep(checkpoint, run, matcher, moved, number)
@@ -177,7 +174,8 @@ def _survey(
         biases += share * (0.0 if outgoing.bias is None else outgoing.bias)
         counted += share
         on_file(j + 1)
-    return Survey(first, widths, norms, float(np.mean(variances)), biases / counted)
+    scale = max(float(np.mean(variances)), SMALLEST)
+    return Survey(first, widths, norms, scale, biases / counted)
 
 
 def _read(file: str | PathLike[str], first: Network | None) -> Network:
@@ -249,9 +247,13 @@ def _matcher(
     files: Sequence[str | PathLike[str]],
     survey: Survey,
     shares: Array | None,
-    prior: Prior,
-    limit: int | None,
+    rules: str,
+    budget: float | int | None,
 ) -> Matcher:
+    (group,) = survey.first.graph.groups
+    prior = Prior.fit([survey.first], rules=rules)
+    prior = replace(prior, scales={group: survey.scale}).for_group(group)
+    limits = width_limits([_widest(survey)], budget)
     precision = float(1 / prior.site_variances(1).item())
     inward = survey.first.numbers + 1
 
@@ -268,7 +270,9 @@ def _matcher(
     stream = Stream(read, len(files))
     sizes = [part.weighted.shape[1] for part in stream[0]]
     means = [np.full(size, prior.prior_mean) for size in sizes]
+    means[0][inward - 1] = prior.bias_mean
     priors = [PriorPart(mean, 1 / prior.prior_variance) for mean in means]
+    limit = None if limits is None else limits[group]
     return Matcher(stream, survey.widths, priors, prior, limit, 0, None)
 
 

@@ -18,7 +18,7 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 FEWEST_DIMENSIONS = 128  # with fewer, a product over them costs less than rows of all units
-NARROWEST = 1 / 3  # global units by units seen so far: below, sums over members are the cheaper way
+NARROWEST = 1 / 2  # global units by units seen so far: below, the global layer will be narrow
 NOWHERE = -1  # where a unit was that nobody else had
 SEEN_ENOUGH = 1 / 4  # share of all units after which a first pass tells how wide it will be
 
