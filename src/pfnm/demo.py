@@ -23,7 +23,7 @@ from pfnm.lab.baselines import ensemble, naive_average
 from pfnm.lab.partition import dirichlet
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array, Network
-from pfnm.pages.charts import Chart, axis, bars, tip
+from pfnm.pages.charts import Chart, axis, bars, series_colour, tip
 from pfnm.pages.page import Panels, Section
 
 SITES = 10
@@ -31,6 +31,7 @@ ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes
 UNITS = 50
 TEST_SHARE = 0.25
 LEAST_EXAMPLES = 10  # at any site
+SHOWN, BESIDE = series_colour(0), series_colour(8)
 PIXEL_SCALE = 16  # the digits' pixels are 0 to 16
 
 
@@ -125,15 +126,19 @@ def _report(fusion: Fusion, rows: tuple[Row, ...], path: Path) -> Path | None:
 
 def _measured(rows: tuple[Row, ...]) -> Section:
     """The table as a chart."""
+    *_, whole, fused = rows
     x = axis("accuracy", "test accuracy", axis={"format": ".0%"}, scale={"domain": [0, 1]})
     spec = bars(
         x,
         axis("name", None, "nominal", sort=None, axis={"labelLimit": 190}),
         tip(("name", "what"), ("accuracy", "accuracy", ".1%"), ("parameters", "parameters", ",")),
         len(rows) + 1,
+        colour={
+            "condition": {"test": f"datum.parameters == {fused.parameters}", "value": SHOWN},
+            "value": BESIDE,
+        },
         label={"field": "accuracy", "type": "quantitative", "format": ".1%"},
     )
-    *_, whole, fused = rows
     return Section(
         "Accuracy",
         f"One network has {fused.accuracy:.1%} where all ten together have {whole.accuracy:.1%}",

@@ -66,7 +66,7 @@ def _candidates(told: Account) -> Chart | None:
         mark={"type": "point", "filled": True, "size": 90, "opacity": 1},
         encoding={
             "x": axis("agreement", "agreement with the sites", axis={"format": "%", "tickCount": 5},
-                      scale={"zero": False}),
+                      scale={"zero": False, "padding": 16}),
             "y": axis("name", None, "nominal", sort=None,
                       axis={"labelLimit": 250, "grid": True, "labelOverlap": False}),
             "color": kept,

@@ -1,0 +1,87 @@
+"""Reports from the command line: fuse --report, report, demo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pfnm
+from pfnm.networks.perceptron import mlp
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("sites")
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        network = mlp([rng.normal(size=(6, 5)), rng.normal(size=(5, 3))], name=name)
+        pfnm.save(network, folder / f"{name}.npz")
+    return [str(folder / f"{name}.npz") for name in "abc"]
+
+
+def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pfnm", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_fuse_writes_a_report_beside_its_output(files: list[str], tmp_path: Path) -> None:
+    done = command("fuse", *files, "-o", "global.npz", "--report", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "global.html" in done.stdout
+    assert "3 networks became one" in (tmp_path / "global.html").read_text()
+    again = command("fuse", *files, "-o", "other.npz", "--report", "--json", folder=tmp_path)
+    assert json.loads(again.stdout)["report"] == "other.html"
+    (tmp_path / "third.html").write_text("mine")
+    taken = command("fuse", *files, "-o", "third.npz", "--report", folder=tmp_path)
+    assert taken.returncode == 2
+    assert not (tmp_path / "third.npz").exists()  # told before anything is done
+    assert (tmp_path / "third.html").read_text() == "mine"
+
+
+def test_report_names_the_page_it_wrote(files: list[str], tmp_path: Path) -> None:
+    pfnm.fuse(files).save(tmp_path / "fused.safetensors")
+    done = command("report", "fused.safetensors", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fused.html: ")
+    assert command("report", "fused.safetensors", folder=tmp_path).returncode == 2
+    other = command("report", "fused.safetensors", "-o", "page.html", folder=tmp_path)
+    assert other.returncode == 0
+    assert (tmp_path / "page.html").read_bytes() == (tmp_path / "fused.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nothing.npz"], "nothing.npz"),
+        (["site.npz"], "no record of a fusion"),
+        (["."], "run.json"),
+        (["site.npz", "-o", "page.txt"], ".html"),
+        (["site.npz", "-o", "no/page.html"], "folder must exist"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_line(
+    files: list[str], tmp_path: Path, words: list[str], told: str
+) -> None:
+    (tmp_path / "site.npz").write_bytes(Path(files[0]).read_bytes())
+    done = command("report", *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert told in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["site.npz"]
+
+
+def test_the_demo_ends_by_naming_its_page(tmp_path: Path) -> None:
+    done = command("demo", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / done.stdout.splitlines()[-1].strip()
+    assert "One network has" in page.read_text()
