@@ -111,6 +111,9 @@ def test_a_saved_file_shows_what_its_record_has(fusion: pfnm.Fusion, tmp_path: P
     assert "Candidates" in html
     fusion_shared = fusion.record()["shared"]
     assert [sum(own) for own in fusion_shared.values()] == list(fusion.widths.values())
+    many = replace(fusion.network, metadata={"kind": "fusion", "widths": fusion.widths})
+    pfnm.save(many, tmp_path / "many.npz")  # as one of thousands of sites is
+    assert report_of(tmp_path / "many.npz").title == "Many became one"
     pfnm.save(networks(1)[0], tmp_path / "plain.npz")
     with pytest.raises(PFNMError, match="no record of a fusion"):
         report_of(tmp_path / "plain.npz")

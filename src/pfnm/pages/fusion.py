@@ -55,7 +55,7 @@ def fusion_page(
     ]
     return Page(
         "report of a fusion",
-        f"{plural(len(told.sites), 'network')} became one",
+        f"{plural(len(told.sites), 'network')} became one" if told.sites else "Many became one",
         _lead(told, parameters),
         _figures(told, parameters),
         [section for section in sections if section is not None],
@@ -77,8 +77,8 @@ def _lead(told: Account, parameters: int) -> str:
 
 def _figures(told: Account, parameters: int) -> dict[str, tuple[str, str]]:
     together = told.together
-    found = {
-        "Sites": (f"{len(told.sites):,}", "networks trained apart"),
+    found = {} if not told.sites else {"Sites": (f"{len(told.sites):,}", "networks trained apart")}
+    found |= {
         "Parameters": (
             f"{parameters:,}",
             "" if together is None else f"the sites together {together:,}",
@@ -181,7 +181,9 @@ def _groups(network: Network | None) -> Section | None:
     return Section("Groups", heading, says, [Panels([groups_chart(network)])])
 
 
-def _sites(told: Account, network: Network | None) -> Section:
+def _sites(told: Account, network: Network | None) -> Section | None:
+    if not told.sites:
+        return None
     counts = told.class_counts
     examples = None if counts is None else np.array(counts)
     weights = told.options.get("site_weights")
