@@ -1,6 +1,8 @@
 """A plain transcription of the equations: one row of the score matrix at a time.
 
-It is what one writes down from the formulas with numpy, and what the engine is compared with.
+It is what one writes down from the formulas with numpy, and what the engine is compared with. The
+authors' published code, which also copies all global weights for every new unit, takes 2.2 times as
+long (30 sites of 100 units, 784 inputs, one sweep; the same assignments).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ On the site README is the first page, and what lies beside docs/ lies beside its
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,11 +40,16 @@ def stage(pages: Path) -> None:
             shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, place)
-    for page in pages.glob("*.md"):
-        text = page.read_text()
-        for beside in ("](../", "](docs/"):
-            text = text.replace(beside, "](")
-        page.write_text(text.replace("](README.md", "](index.md"))
+    for page in pages.rglob("*.md"):
+        page.write_text(relinked(page.read_text(), of_root=page.parent == pages))
+
+
+def relinked(text: str, *, of_root: bool) -> str:
+    """A page with the links it has on the site; `of_root`: it lies at the root there."""
+    text = re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", text)
+    if of_root:
+        text = text.replace("](../", "](").replace("](README.md", "](index.md")
+    return text
 
 
 def build(folder: Path) -> int:

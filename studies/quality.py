@@ -1,6 +1,6 @@
 """How good fused modules are: small networks of pictures, fused, refitted and taught without data.
 
-    python studies/quality.py NETWORKS [--sets vgg vgg-classes ...] [--budgets 1 1.5 2] [--seeds 0]
+    python studies/quality.py NETWORKS [--sets vgg vgg-classes ...] [--cells 1:fused 2:polished ...]
     python studies/quality.py --table
 
 NETWORKS is a folder of trained networks, NAME-seedS-siteJ.pt (bare state dicts), each with a .json
@@ -114,6 +114,7 @@ def reference(sites: Sites, test: Test) -> dict[str, Any]:
     }
 
 
+BUDGETS = (1, 1.5, 2)
 WAYS = ("fused", "polished", "fused, 200 real", "polished, 200 real")
 
 
@@ -128,15 +129,13 @@ def measured(sites: Sites, budget: float, polish: bool) -> Iterator[tuple[bool, 
         yield True, fusion, time.process_time() - begin
 
 
-def run(
-    folder: Path, names: list[str], budgets: list[float], seeds: list[int], ways: list[str]
-) -> None:
+def run(folder: Path, names: list[str], cells: list[tuple[float, str]], seeds: list[int]) -> None:
     """Measure what is not measured yet."""
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     done = {(r["set"], r["seed"], r["budget"], r["way"]) for r in rows()}
     for name in names:
         for seed in seeds:
-            wanted = [(b, w) for b in budgets for w in ways if (name, seed, b, w) not in done]
+            wanted = [cell for cell in cells if (name, seed, *cell) not in done]
             if wanted:
                 _measure(folder, name, seed, wanted)
 
@@ -205,9 +204,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", type=Path, nargs="?")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--budgets", nargs="+", type=float, default=[1.0, 1.5, 2.0])
+    every = [f"{budget}:{way}" for budget in BUDGETS for way in WAYS]
+    parser.add_argument("--cells", nargs="+", default=every, help="BUDGET:WAY")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--ways", nargs="+", default=list(WAYS))
     parser.add_argument("--table", action="store_true")
     told = parser.parse_args()
     if told.table:
@@ -215,4 +214,5 @@ if __name__ == "__main__":
     else:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", pfnm.PFNMWarning)
-        run(told.networks, told.sets, told.budgets, told.seeds, told.ways)
+        cells = [(float(b), way) for b, _, way in (cell.partition(":") for cell in told.cells)]
+        run(told.networks, told.sets, cells, told.seeds)

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
+import pfnm
 from pfnm import demo
 from pfnm.cli import main
 from pfnm.experiments.rows import means, read_rows
@@ -235,6 +236,11 @@ def test_readme_table_follows_from_the_rows() -> None:
         assert told[:2] == [f"{100 * means(rows, 'accuracy', **w)[0]:.1f}" for w in of_method]
         sizes = {f"{means(rows, 'parameters', **where)[0] / 1e6:.2f}" for where in of_method}
         assert set(told[2:]) == sizes
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in pfnm.__all__ if f"::: pfnm.{name}\n" not in page] == []
 
 
 def test_the_site_builds(tmp_path: Path) -> None:

@@ -15,16 +15,23 @@ from pfnm.conversion import Counts, Ends, as_networks, as_sites, load_module
 from pfnm.errors import PFNMError
 from pfnm.formats.sites import duplicates
 from pfnm.fusing.atoms import Assignments
-from pfnm.fusing.budget import DEFAULT_BUDGET, limits_by_parameters, parsed_budget, width_limits
+from pfnm.fusing.budget import (
+    AUTO,
+    DEFAULT_BUDGET,
+    limits_by_parameters,
+    parsed_or_auto,
+    width_limits,
+)
 from pfnm.fusing.doubts import class_doubts
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.joint import fuse_joint
 from pfnm.fusing.kinds import told_by_text
 from pfnm.fusing.probes import probe
 from pfnm.fusing.sites import Sites, comparable, contrasted
+from pfnm.fusing.sizes import evident, fuse_auto
 from pfnm.fusing.topdown import fuse_topdown
 from pfnm.fusion import Check, Fusion, checked
-from pfnm.matching.prior import Prior
+from pfnm.matching.prior import MARGINAL, Prior
 from pfnm.networks.graph import OUTPUT
 from pfnm.networks.network import Label
 from pfnm.networks.outputs import HEADS
@@ -54,6 +61,7 @@ def fuse(
     output: int | str | None = None,
     model: Any = None,
     axis_rules: Mapping[str, Any] | None = None,
+    axis_groups: Sequence[Mapping[str, int]] | None = None,
     method: str = "joint",
     budget: Budget | Literal["default"] = "default",
     max_params: int | None = None,
@@ -73,7 +81,7 @@ def fuse(
     networks
         Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
         two; or `Sites` that were made of such (`pfnm.as_sites`), which then hold what the next
-        twelve tell.
+        thirteen tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -90,19 +98,22 @@ def fuse(
     input_range, input_like
         Between which values inputs lie (default 0 to 1), or a few real ones to imitate: made-up
         ones stand beside them.
-    example_inputs, output, model, axis_rules
+    example_inputs, output, model, axis_rules, axis_groups
         For PyTorch modules: a batch as they take it (a tensor, a tuple of positional inputs, or a
         dict of keyword inputs), and which of several outputs counts (by number or key). With files
         of any architecture also a module of it, whose own weights do not matter. axis_rules: what
-        custom operations do to axes (docs/modules.md).
+        custom operations do to axes; axis_groups: unit groups by hand, each the axis of every
+        tensor along which its units lie: [{"first.weight": 0, "last.weight": 1}] (docs/modules.md).
     method
         "joint" (all layers together), or "topdown" (the paper's).
     budget, max_params
         How wide a layer may become: a factor of the widest site's (1.5, "2x"), a number of units
-        (300), or None for no limit; by default 2.0 for "joint", no limit for "topdown". Or how many
-        parameters it may have.
+        (300), None for no limit, or "auto" for the smallest of several sizes, the evidence's own
+        among them, that agrees with the sites about as well as the best (docs/sizes.md); by default
+        2.0 for "joint", no limit for "topdown". Or how many parameters it may have.
     prior, spread, mass, rules
-        A prior of one's own, or what `Prior.fit` makes it from.
+        A prior of one's own, or what `Prior.fit` makes it from; with rules="marginal" and no spread
+        it is the one with the most evidence, group by group.
     start
         The assignments of an earlier fusion of the same sites, for rounds.
     sweeps
@@ -120,7 +131,7 @@ def fuse(
     {'hidden1': 5}
     """
     told: tuple[Any, ...] = (class_counts, site_weights, labels, activation, head, inputs)
-    told += (input_range, input_like, example_inputs, output, model, axis_rules)
+    told += (input_range, input_like, example_inputs, output, model, axis_rules, axis_groups)
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,
@@ -136,6 +147,7 @@ def fuse(
             output=output,
             model=model,
             axis_rules=axis_rules,
+            axis_groups=axis_groups,
         )
     elif any(value is not None for value in told):
         raise PFNMError("the sites hold all that is told of them; tell it to as_sites")
@@ -194,17 +206,19 @@ def trace(
     *example_inputs: Any,
     output: int | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    groups: Sequence[Mapping[str, int]] = (),
     **kwargs: Any,
 ) -> Trace:
     """The unit groups of a PyTorch module, found from its operations and proved on an example.
 
     `print` shows them. output: which of several outputs counts. rules: what custom operations do to
-    axes (docs/modules.md).
+    axes; groups: some stated by hand, as `fuse` takes them (docs/modules.md).
     """
     from pfnm.tracing.trace import trace as traced
 
     with threads.one_of_torch():
-        return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
+        told: dict[str, Any] = {"output": output, "rules": rules, "groups": groups}
+        return traced(module, *example_inputs, **told, **kwargs)
 
 
 def shuffled(
@@ -254,20 +268,17 @@ def fuse_sites(
         )
     if prior.choices.contrast:
         sites = contrasted(sites)
-    if budget == "default":
-        budget = DEFAULT_BUDGET if method == "joint" and max_params is None else None
-    elif isinstance(budget, str):
-        budget = parsed_budget(budget)
-    elif isinstance(budget, np.generic):
-        budget = budget.item()
-    limits = width_limits(sites.networks, budget)
-    if max_params is not None:
-        if limits is not None:
-            raise PFNMError("give a budget or a number of parameters, not both")
-        limits = limits_by_parameters(sites.networks, max_params)
-    if method == "joint":
-        if sweeps is not None:
-            raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
+    budget, limits = _limited(sites, method, budget, max_params)
+    if method == "joint" and sweeps is not None:
+        raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
+    if budget == AUTO:
+        if method != "joint" or start is not None:
+            raise PFNMError(
+                "the budget 'auto' is for the method 'joint', from scratch; give a factor (2.0), a "
+                "number of units or None"
+            )
+        solution = fuse_auto(sites, prior=prior, rng=rng, on_step=on_step)
+    elif method == "joint":
         solution = fuse_joint(
             sites, prior=prior, rng=rng, limits=limits, start=start, on_step=on_step
         )
@@ -300,6 +311,24 @@ def fuse_sites(
     return Fusion(**vars(solution), sites=sites, prior=prior, options=options)
 
 
+def _limited(
+    sites: Sites, method: str, budget: Budget | Literal["default"], max_params: int | None
+) -> tuple[Budget, dict[str, int] | None]:
+    """The budget as a number, None or "auto", and the most global units of each group."""
+    if budget == "default":
+        budget = DEFAULT_BUDGET if method == "joint" and max_params is None else None
+    elif isinstance(budget, str):
+        budget = parsed_or_auto(budget)
+    elif isinstance(budget, np.generic):
+        budget = budget.item()
+    limits = None if isinstance(budget, str) else width_limits(sites.networks, budget)
+    if max_params is None:
+        return budget, limits
+    if limits is not None or budget == AUTO:
+        raise PFNMError("give a budget or a number of parameters, not both")
+    return budget, limits_by_parameters(sites.networks, max_params)
+
+
 def range_told(within: InputRange) -> Any:
     """The range for the record; one of each input may be taken from real ones, and tell of them."""
     ends = within.ends
@@ -316,6 +345,12 @@ def prior_of(
     """The prior as given, or fitted to the weights."""
     parts = {"spread": spread, "mass": mass, "rules": rules}
     told = {name: value for name, value in parts.items() if value is not None}
+    if prior is None and rules == MARGINAL.name and spread is None:
+        found = evident(sites, np.random.default_rng(0)).prior
+        if mass is None:
+            return found
+        own = {group: replace(prior, mass=mass) for group, prior in found.groups.items()}
+        return replace(found, mass=mass, groups=own)
     if prior is None:
         return Prior.fit(sites.networks, **told)  # type: ignore[arg-type]
     if told:

@@ -40,7 +40,7 @@ class Point:
 def frontier(
     sites: Sites,
     *,
-    budgets: Sequence[float | int | None] = BUDGETS,
+    budgets: Sequence[float | int | str | None] = BUDGETS,
     examples: tuple[Array, NDArray[Any]] | None = None,
     polished: bool = False,
     seed: int = 0,
@@ -86,9 +86,9 @@ def frontier(
     return [*points, Point(f"ensemble of {len(sites.networks)}", "", total, None, whole)]
 
 
-def _named(budget: float | int | None) -> str:
-    if budget is None:
-        return "no limit"
+def _named(budget: float | int | str | None) -> str:
+    if budget is None or isinstance(budget, str):
+        return "no limit" if budget is None else budget
     return f"{budget} units" if isinstance(budget, int) else f"{budget:g}x"
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from pfnm import evaluate as measuring
 from pfnm import threads
 from pfnm.conversion import same_kind
-from pfnm.formats import save
+from pfnm.formats import check_target, save
+from pfnm.formats.files import write_whole
 from pfnm.formats.states import save_state
 from pfnm.fusing.assumptions import Assumption, assumptions
 from pfnm.fusing.atoms import part_of
+from pfnm.fusing.confidence import confidences
 from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import CHECK_PROBES, agreement, probe, site_agreements
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.matching.prior import Prior
-from pfnm.networks.network import Network
+from pfnm.networks.network import Array, Network
 from pfnm.pages.account import account
 from pfnm.pages.fusion import fusion_page
 from pfnm.pages.page import Page
@@ -103,6 +106,16 @@ class Fusion(Solution):
         ]
         return tuple(text for text in found if text is not None) + self.doubts
 
+    @cached_property
+    def confidence(self) -> Mapping[str, tuple[Array, ...]]:
+        """How sure each match is, from 0 to 1: of each group an array a site, as `assignments`.
+
+        Worked out when it is asked for: how often a unit stays with those it was matched with (or
+        alone) where assignments are drawn by chance, likelier the better they are.
+        """
+        with threads.limited():
+            return confidences(self.sites, self.assignments, np.random.default_rng(0))
+
     def site_part(self, site: int) -> Network:
         """The global network cut down to the units of one site, in that site's order."""
         mine = {group: assignments[site] for group, assignments in self.assignments.items()}
@@ -169,9 +182,16 @@ class Fusion(Solution):
         """Write the global network with the record of its making; the ending says the format."""
         if self.network.program.examples is None:
             save(replace(self.network, metadata=self.record()), path, force=force)
+            return
+        notes = {**self.record(), "version": version("pfnm")}
+        if Path(path).suffix.lower() == ".onnx":
+            from pfnm.tracing.modules import to_graph
+
+            check_target(path, force=force)
+            write_whole(Path(path), to_graph(self.network, notes, self.sites.inputs), force=force)
         else:
             state = {name: tensor.numpy() for name, tensor in self.state_dict().items()}
-            save_state(state, {**self.record(), "version": version("pfnm")}, path, force=force)
+            save_state(state, notes, path, force=force)
 
     def state_dict(self) -> dict[str, Any]:
         """Of modules: the fused tensors as a state dict, whatever the module's code allows."""

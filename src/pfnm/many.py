@@ -104,6 +104,8 @@ def fuse_many(
     on_step
         Told what is being done, how much of it is done and how much there is.
 
+    Examples
+    --------
     >>> from tempfile import TemporaryDirectory
     >>> from pfnm.networks.perceptron import mlp
     >>> rng = np.random.default_rng(0)

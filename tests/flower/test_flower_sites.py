@@ -82,6 +82,32 @@ def test_networks_that_are_trained_already_are_collected_once(tmp_path: Path) ->
     )
 
 
+def test_a_site_joins_late_and_another_drops_and_comes_back(tmp_path: Path) -> None:
+    split = digits_in_files(SETTING, tmp_path)
+    everybody = nodes_of(tmp_path)
+    grid = LocalGrid(client_app(), {node: everybody[node] for node in (0, 1, 2)})
+    strategy = PFNMStrategy(split.start(0), method="topdown", evaluate=False)
+
+    def next_round() -> list[str]:
+        strategy.start(grid, ArrayRecord(), 1, train_config=TRAINING)
+        return sorted(strategy.server.assignments["hidden1"])
+
+    assert next_round() == ["site0", "site1", "site2"]
+    grid.nodes[3] = everybody[3]
+    grid.silent = {1}
+    sent = strategy.server.sent["site1"]
+    assert next_round() == ["site0", "site1", "site2", "site3"]
+    assert strategy.left_out == {"site1": "it did not answer in time"}
+    assert strategy.server.sent["site1"] is sent
+    grid.nodes[7] = grid.nodes.pop(1)  # it is back under another id
+    assert next_round() == ["site0", "site1", "site2", "site3"]
+    assert strategy.left_out == {}
+    part = grid.seen[-1].content["arrays"]
+    assert isinstance(part, ArrayRecord)
+    assert part["layers.0.weight"].numpy().shape == sent.tensors["layers.0.weight"].shape
+    assert strategy.server.sent["site1"] is not sent
+
+
 def test_private_training_stops_when_the_budget_is_spent(tmp_path: Path) -> None:
     split = digits_in_files(SETTING, tmp_path)
     ledger = tmp_path / "ledger.json"

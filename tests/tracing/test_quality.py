@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pfnm
 from pfnm import teaching
+from pfnm.fusing.activity import responses
 from pfnm.fusing.inputs import Given, Like
+from pfnm.fusing.probes import probe
 from pfnm.fusing.tokens import Written
+from pfnm.fusing.whole import room_for, side_by_side, whole_networks
 from pfnm.lab.data import load_data
 from pfnm.tracing import remembering, running
 from pfnm.tracing.remembering import Memory, Remembered
@@ -243,3 +247,31 @@ def test_advice_for_a_network_that_cannot_be_wider(untrained: list[nn.Module]) -
     text = verdict(0.3, 0.9, network=replace(network, graph=rigid), real=True, polished=True)
     assert text is not None
     assert text.endswith("; go on in rounds")
+
+
+def test_two_of_three_sites_fit_whole_into_twice_the_width() -> None:
+    modules = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        modules.append(Small().eval())
+    sites = pfnm.as_sites(modules, example_inputs=EXAMPLE)
+    fusion = pfnm.fuse(sites, budget=2.0)
+    assert "whole" in {one.method for one in fusion.candidates}
+    for group, own in fusion.assignments.items():
+        assert all(len(set(units)) == len(units) for units in own)
+        assert max(map(max, own)) < fusion.widths[group]
+    assert room_for(sites, {group: 2 * width for group, width in fusion.widths.items()}) == 3
+    chosen = [0, 2]
+    matched = {g: tuple(np.arange(w) for _ in modules) for g, w in sites.networks[0].widths.items()}
+    assignments = side_by_side(sites, chosen, matched)
+    probing = probe(sites, 50, np.random.default_rng(0))
+    leaving = responses(sites, probing.inputs)
+    found = dict(whole_networks(sites, chosen, assignments, probing, leaving, [1e-3]))
+    rows = EXAMPLE.flatten(1).numpy()
+    expected = np.mean([sites.networks[j].run(rows) for j in chosen], axis=0)
+    np.testing.assert_allclose(found[None].run(rows), expected, rtol=1e-4, atol=1e-5)
+    wanted = probing.answer.T
+    near = [
+        np.square(softmax(n.run(probing.inputs), axis=1) - wanted).mean() for n in found.values()
+    ]
+    assert near[1] < near[0]

@@ -33,7 +33,7 @@ from pfnm.conversion import with_range_of
 from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output
 from pfnm.fusing.assumptions import assumptions
-from pfnm.fusing.budget import parsed_budget
+from pfnm.fusing.budget import parsed_or_auto
 from pfnm.matching.prior import RULES
 from pfnm.pages.page import check_page
 from pfnm.report.text import (
@@ -82,7 +82,8 @@ def fuse(
         str | None,
         typer.Option(
             help="How wide a layer may become: a factor of the widest site's (1.5, 2x), a number "
-            "of units (300), or none. Default: 2x; none for topdown.",
+            "of units (300), none, or auto (by evidence and likeness, of several sizes). Default: "
+            "2x; none for topdown.",
             rich_help_panel=RESULT,
         ),
     ] = None,
@@ -239,7 +240,7 @@ def fuse(
         "prior": prior,
         "mass": mass if prior is None else None,
         "rules": rules if prior is None else None,
-        "budget": "default" if budget is None else parsed_budget(budget),
+        "budget": "default" if budget is None else parsed_or_auto(budget),
     }
     calibration = None
     if calibrate is not None:
@@ -439,7 +440,7 @@ def frontier(
 
     if output is not None:
         check_picture(output, force=force)
-    chosen = [parsed_budget(text) for text in budgets.split(",")]
+    chosen = [parsed_or_auto(text) for text in budgets.split(",")]
     sites = gathered(
         files, class_counts, site_weights, labels, activation, head, inputs, input_range, input_like
     )

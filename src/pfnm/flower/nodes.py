@@ -14,8 +14,8 @@ from flwr.serverapp import Grid
 from pfnm.errors import PFNMError
 from pfnm.flower.messages import name_in
 
-SECONDS_BETWEEN_LOOKS = 1.0  # while too few sites are connected
-SECONDS_FOR_A_NAME = 60.0  # to answer who one is: no work
+SECONDS_BETWEEN_LOOKS = 3.0  # while too few sites are connected
+SECONDS_FOR_A_NAME = 300.0  # to answer who one is: no work, but a program to start, maybe many
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,20 @@ class Nodes:
         self._names: dict[int, str] = {}
 
     def connected(self, grid: Grid, least: int) -> dict[int, str]:
-        """The connected nodes and their names; waits until there are at least so many nodes.
+        """The connected nodes and their names; waits until at least so many have told theirs.
 
         The first to give a name has it for as long as it is connected.
         """
-        while len(nodes := sorted(grid.get_node_ids())) < least:
-            log(INFO, "%d sites are connected, waiting for %d", len(nodes), least)
+        while True:
+            nodes = sorted(grid.get_node_ids())
+            self._names = {node: self._names[node] for node in nodes if node in self._names}
+            new = [node for node in nodes if node not in self._names]
+            if new:
+                self._ask(grid, new)
+            if len(self._names) >= least:
+                return dict(self._names)
+            log(INFO, "%d sites are connected, waiting for %d", len(self._names), least)
             time.sleep(SECONDS_BETWEEN_LOOKS)
-        self._names = {node: self._names[node] for node in nodes if node in self._names}
-        new = [node for node in nodes if node not in self._names]
-        if new:
-            self._ask(grid, new)
-        return dict(self._names)
 
     def _ask(self, grid: Grid, nodes: Iterable[int]) -> None:
         asked = [

@@ -35,6 +35,8 @@ class Examples:
     inputs: Array
     targets: NDArray[Any] | None
     features: tuple[str, ...] | None
+    shape: tuple[int, ...] = ()
+    """Of one input in the file, where it is more than a row."""
 
 
 class Table(Protocol):
@@ -60,9 +62,14 @@ def read_examples(
 ) -> tuple[Array, NDArray[Any]]:
     """Inputs (examples, inputs) and labels or targets, as `read_data` finds them; both needed."""
     examples = read_data(path, label=label, features=features, inputs=inputs)
+    return examples.inputs, labels_in(examples, path)
+
+
+def labels_in(examples: Examples, path: str | Path) -> NDArray[Any]:
+    """The labels or targets that a file's examples must have."""
     if examples.targets is None:
         raise _no_label(path, examples)
-    return examples.inputs, examples.targets
+    return examples.targets
 
 
 def read_inputs(
@@ -246,7 +253,8 @@ def _read_npz(path: str | Path, label: str | None) -> Examples:
         allowance.take("its labels", y.nbytes * np.dtype("U1").itemsize)
         y = _as_text(path, y)
     allowance.take("its inputs", x.size * np.dtype(float).itemsize)
-    return Examples(x.reshape(len(x), -1).astype(float, copy=False), y, None)
+    shape = x.shape[1:] if x.ndim > 2 else ()
+    return Examples(x.reshape(len(x), -1).astype(float, copy=False), y, None, shape)
 
 
 def _as_text(path: str | Path, labels: NDArray[Any]) -> NDArray[Any]:

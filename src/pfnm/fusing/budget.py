@@ -10,6 +10,7 @@ from pfnm.errors import PFNMError
 from pfnm.networks.network import Network
 
 DEFAULT_BUDGET = 2.0
+AUTO = "auto"  # a budget: the size by evidence and agreement (`sizes.fuse_auto`)
 MOST_UNITS = 2**31  # of a layer: more than any limit needs to allow
 FACTOR_STEPS = 60  # halvings in the search for the largest factor: far below one unit
 
@@ -85,6 +86,11 @@ def _all_scaled(widths: dict[str, int], factor: float, rigid: Mapping[str, str])
         group: width if group in rigid else _scaled(width, factor)
         for group, width in widths.items()
     }
+
+
+def parsed_or_auto(text: str) -> float | int | str | None:
+    """The same, or the word auto."""
+    return AUTO if text.strip().lower() == AUTO else parsed_budget(text)
 
 
 def parsed_budget(text: str) -> float | int | None:

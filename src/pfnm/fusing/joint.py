@@ -19,6 +19,7 @@ from pfnm.fusing.activity import Activity, activities, fit_rows, responses
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
+from pfnm.fusing.memory import give_back
 from pfnm.fusing.order import as_listed, in_order, listed_order, start_in_order, unit_order
 from pfnm.fusing.probes import (
     CHECK_PROBES,
@@ -34,6 +35,7 @@ from pfnm.fusing.refit import refit, refit_targets, repair_norms
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Candidate, Solution
 from pfnm.fusing.topdown import topdown_within
+from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networks
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
@@ -70,7 +72,7 @@ def fuse_joint(
     """
     networks = [centred(*pair) for pair in zip(sites.networks, sites.known, strict=True)]
     sites = replace(sites, networks=networks)
-    modules = networks[0].program.examples is not None
+    modules = sites.modules
     orders = [(listed_order if modules else unit_order)(network) for network in networks]
     ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
@@ -82,7 +84,7 @@ def fuse_joint(
     best: Solution | None = None
     if not modules:  # of which the paper's way gives no mean of outputs
         best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
-    best_share, tried = -inf, []
+    best_share, tried, again = -inf, [], None
     if best is not None:
         best_share = sure_agreement(best.network, to_check)
         tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
@@ -99,6 +101,7 @@ def fuse_joint(
     ]
     for emphasis, sweep, matchings, inner in states:
         first = network = None  # all networks of one matching have the same first map
+        give_back(sites)
         assignments = {name: found.assignments for name, found in matchings.items()} | inner
         for ridge, network in repaired(ordered, assignments, to_fit, leaving):
             first = network.first_values(to_check.inputs) if first is None else first
@@ -108,7 +111,17 @@ def fuse_joint(
             if share > best_share:
                 listed = as_listed(assignments, orders, graph.inner)
                 best, best_share = Solution.of(network, matchings, listed), share
+                again = assignments if modules and ridge is None else None
+        if best is not None and again is not None:  # made again below: no room for it here
+            best = replace(best, network=sites.networks[0])
     assert best is not None
+    first = network = None
+    if again is not None:
+        _, network = next(repaired(ordered, again, to_fit, leaving))
+        best = replace(best, network=network)
+    if modules:
+        best, more = best_whole(ordered, limits, best, best_share, to_fit, to_check, leaving)
+        tried += more
     return replace(
         best,
         agreement=max(0.0, agreement(best.network, to_check)),
@@ -167,6 +180,7 @@ def joint_states(
             left.remove(group)
             own = prior.for_group(group)
             atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
+            give_back(sites)
             matchings[group] = match(
                 in_single(atoms, precisions),
                 own,
@@ -179,6 +193,8 @@ def joint_states(
                 on_step=on_step,
                 used_up=True,
             )
+            del atoms  # before the next group's are made
+            give_back(sites)
             known[group] = matchings[group].assignments
             known |= inner_assignments(sites, group, known)
         if sweep > 0:
@@ -231,3 +247,36 @@ def ridges_for(sites: Sites) -> tuple[float, ...]:
     if sites.networks[0].program.examples is not None:
         return MODULE_RIDGES
     return RIDGES if isinstance(sites.inputs, Units) else NATURAL_RIDGES
+
+
+def best_whole(
+    sites: Sites,
+    limits: Mapping[str, int] | None,
+    best: Solution,
+    best_share: float,
+    to_fit: Probing,
+    to_check: Probing,
+    leaving: Sequence[Mapping[str, Tensor]],
+) -> tuple[Solution, list[Candidate]]:
+    """The best so far, or some sites kept whole side by side where these agree more."""
+    tried: list[Candidate] = []
+    room = room_for(sites, limits)
+    if not room:
+        return best, tried
+    chosen = chosen_sites(sites, to_check, room)
+    if not sites.known[chosen].any(axis=0).all():  # there is a class that none of them knows
+        return best, tried
+    assignments = side_by_side(sites, chosen, best.assignments)
+    ridges = ridges_for(sites)
+    for ridge, network in whole_networks(sites, chosen, assignments, to_fit, leaving, ridges):
+        share = sure_agreement(network, to_check)
+        tried.append(Candidate("whole", None, None, ridge, share, best.objective))
+        if share > best_share:
+            popularity = {
+                group: np.bincount(np.concatenate(own))
+                for group, own in assignments.items()
+                if group not in sites.networks[0].graph.inner
+            }
+            best_share = share
+            best = replace(best, network=network, assignments=assignments, popularity=popularity)
+    return best, tried

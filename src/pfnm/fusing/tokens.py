@@ -24,6 +24,8 @@ SEED = 0
 class Tokens:
     """Whole numbers below `vocabulary`, each as likely as any other.
 
+    Examples
+    --------
     >>> Tokens(96).within.high
     95
     """

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfnm.errors import PFNMError
-from pfnm.formats.data import read_examples
+from pfnm.formats.data import labels_in, read_data
 from pfnm.formats.files import make_folder, write_whole
 from pfnm.lab.fetching import Fetch, from_debian, from_npm, from_web, gunzipped
 
@@ -207,10 +207,11 @@ def _digits() -> Data:
 
 def _from_npz(path: Path) -> Data:
     """x and y, a part of which is held out for testing."""
-    x, y = read_examples(path)
+    examples = read_data(path)
+    y = labels_in(examples, path)
     if y.ndim != 1 or y.dtype.kind == "f":
         raise PFNMError(f"{path}: the labels are {y.dtype} {y.shape}; give one class an example")
-    return _held_out(x, y)
+    return replace(_held_out(examples.inputs, y), shape=examples.shape)
 
 
 def _held_out(x: NDArray[Any], y: NDArray[Any]) -> Data:

@@ -42,7 +42,7 @@ def _unconstrained(gain: Array, number: Array) -> IntArray | None:
     choice = best.copy()
     choice[founders] = FOUND
     joined = choice[choice != FOUND]
-    return choice if np.unique(joined).size == joined.size else None
+    return choice if joined.size == 0 or np.bincount(joined).max() == 1 else None
 
 
 def _solve(gain: Array, number: Array) -> IntArray:

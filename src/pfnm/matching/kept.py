@@ -80,7 +80,8 @@ class KeptScores:
     def _with_new(self, j: int, kept: Array, columns: IntArray) -> Array:
         scores = np.empty((len(kept), self.posterior.used), dtype=kept.dtype)
         scores[:, : kept.shape[1]] = kept
-        slots = np.pad(columns, (0, in_blocks(columns.size) - columns.size), mode="edge")
+        missing = in_blocks(columns.size) - columns.size
+        slots = np.concatenate([columns, np.repeat(columns[-1:], missing)])
         scores[:, columns] = self._scores(j, slots)[:, : columns.size]
         return scores
 

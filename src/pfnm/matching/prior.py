@@ -92,7 +92,8 @@ class Prior:
     readily new global units appear. `rules` is "paper" (the paper's own), "published" (the
     authors' code), "recommended" (the paper's scores with the published class-share precision) or
     "marginal" (the same with global atoms integrated out, by which their number is inferred).
-    With `scales`, both variances are in units of a group's scale, as `Prior.fit` sets them.
+    With `scales`, both variances are in units of a group's scale, as `Prior.fit` sets them. A
+    group in `groups` has the prior there, as evidence finds them.
     """
 
     prior_variance: float = 10.0
@@ -101,6 +102,7 @@ class Prior:
     prior_mean: float = 0.0
     rules: str = "recommended"
     scales: Mapping[str, float] = field(default_factory=dict)
+    groups: Mapping[str, Prior] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("prior_variance", "site_variance", "mass"):
@@ -158,6 +160,8 @@ class Prior:
 
     def for_group(self, group: str) -> Prior:
         """The prior of one group, its variances no longer relative."""
+        if group in self.groups:
+            return self.groups[group]
         if group not in self.scales:
             return self
         scale = self.scales[group]

@@ -19,6 +19,7 @@ from pfnm.networks.network import Array
 
 FEWEST_DIMENSIONS = 128  # with fewer, a product over them costs less than rows of all units
 NARROWEST = 1 / 3  # global units by units seen so far: below, sums over members are the cheaper way
+NOWHERE = -1  # where a unit was that nobody else had
 SEEN_ENOUGH = 1 / 4  # share of all units after which a first pass tells how wide it will be
 
 
@@ -60,8 +61,9 @@ class ProductSums(PartSums):
         """Put the slots back to the prior, exactly."""
         super().reset(slots)
         if self.out is not None and slots.size:
-            gone = np.isin(self.out[0], slots)
-            self.out[0][gone] = -1
+            emptied = np.zeros(len(self.sums), dtype=bool)
+            emptied[slots] = True
+            self.out[0][emptied[self.out[0]]] = NOWHERE
 
     def release(self, slots: IntArray, part: Part) -> None:
         """Take out a site's vectors, as far as its own scores see it."""
@@ -79,7 +81,7 @@ class ProductSums(PartSums):
         joining = np.ones(slots.size, dtype=bool)
         if self.out is not None:
             before, numbers, squares_before = self.out
-            there = before >= 0
+            there = before != NOWHERE
             self.sums[before[there], part.place] = numbers[there]
             joining = slots != before
             left = there & joining

@@ -40,7 +40,6 @@ SHIFTED = 16  # a picture is shifted by at most one part in so many of its side
 LEAST_SIDE = 8  # along each axis of what is shifted: a picture or a signal
 FLOOR = 1e-3  # of a remembered variance: a unit that never does anything says nothing
 SEED = 0
-HALVES = ("avx512_bf16", "amx_bf16")  # what processors call it
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,18 +192,11 @@ class Memory:
             spread = ((power - centre.square()).clamp_min(0) + FLOOR).sqrt() - scale.sqrt()
             found.append((apart + spread.square() / scale).mean())
 
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=halves_are_quick()):
-            outputs = self.program.run_torch(self.tensors, inputs, look).float()
+        outputs = self.program.run_torch(self.tensors, inputs, look)
         total = torch.stack(found).mean()
         if classes and self.classifies and len(outputs) == len(inputs):
             total = total + classes * functional.cross_entropy(outputs, labels)
         return total
-
-
-def halves_are_quick() -> bool:
-    """Whether this processor multiplies numbers of half the length at more than the usual pace."""
-    told: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return any(told.get(name, False) for name in HALVES)
 
 
 def _parts(rows: Any, program: ModuleProgram) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -20,6 +20,8 @@ from pfnm.threads import one_of_torch
 from pfnm.tracing.axes import SizeOf, leaves
 from pfnm.tracing.examples import Examples
 from pfnm.tracing.folding import Folding, Norm, Statistics
+from pfnm.tracing.onnx_module import OnnxModule
+from pfnm.tracing.program import Prepared
 from pfnm.tracing.rules.call import Map as TracedMap
 from pfnm.tracing.seeing import at_positions, convolved_rows, plain_rows
 from pfnm.tracing.trace import Trace
@@ -28,6 +30,7 @@ BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers st
 WORK = 1.2e10  # multiplications that made-up inputs of one purpose may cost a network
 LIVE = 5e7  # numbers that enter and leave one map, of all inputs together: 200 MB
 LEAST_PROBES = 32
+HALVES = ("avx512_bf16", "amx_bf16")  # what processors call it
 PICTURE = 4  # axes of a batch of pictures
 SIDES = {"linear": (1, 0), "conv": (1, 0), "conv_transpose": (0, 1)}  # read and written axes
 
@@ -42,6 +45,8 @@ class ModuleProgram:
     activation_told: bool = True
     cost: Cost | None = None
     """Of one example."""
+    source: OnnxModule | None = None
+    """The graph that the first module was read from, to be written again."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", self.cost or cost_of(self.trace))
@@ -161,7 +166,8 @@ class ModuleProgram:
         axis = _output_axis(self.trace)
         look = None if visit is None else self._looking(tensors, visit, rows)
         block = len(inputs) if rows is not None else None
-        found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look, block)]
+        with self.trace.example.seeded():
+            found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look, block)]
         return np.concatenate(found)
 
     def run_torch(
@@ -169,9 +175,23 @@ class ModuleProgram:
     ) -> torch.Tensor:
         """The same of PyTorch's tensors, unfolded, all at once and with gradients.
 
-        look: sees each map as it was traced.
+        Convolutions in half precision, where the processor is quick at it. look: sees each map as
+        it was traced.
         """
-        return _rows(self._run_once(unfolded, inputs, look, grad=True), _output_axis(self.trace))
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._convolves and halves_are_quick()):
+            found = self._run_once(unfolded, inputs, look, grad=True)
+        return _rows(found, _output_axis(self.trace)).float()
+
+    @cached_property
+    def _reorders(self) -> bool:
+        """Whether pictures may lie in memory in another order: a view wants them in theirs."""
+        names = [str(step.node.target) for step in self.trace.program.steps]
+        return not any("view" in name or "strided" in name for name in names)
+
+    @cached_property
+    def _convolves(self) -> bool:
+        steps = (step.map for step in self.trace.program.steps)
+        return any(own is not None and own.kind == "conv" for own in steps)
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
         """Nothing: a first map's values would be too many to keep."""
@@ -190,8 +210,9 @@ class ModuleProgram:
                 total[1] += rows.sum(dim=0)
                 total[2] += rows.square().sum(dim=0)
 
-        for _ in self._run(tensors, inputs, look):
-            pass
+        with self.trace.example.seeded():
+            for _ in self._run(tensors, inputs, look):
+                pass
         result = {}
         for name, (count, total, squares) in sums.items():
             mean = (total / count).numpy()
@@ -201,19 +222,26 @@ class ModuleProgram:
     def _run(
         self, tensors: Mapping[str, Any], inputs: Any, look: Any, block: int | None = None
     ) -> Iterator[torch.Tensor]:
-        own = {
-            name: torch.from_numpy(np.ascontiguousarray(tensor))
-            for name, tensor in self.folding.unfold(tensors).items()
-        }
+        unfolded = self.folding.unfold(tensors)
+        own = self.trace.program.prepared(
+            {name: torch.from_numpy(np.ascontiguousarray(t)) for name, t in unfolded.items()}
+        )
         block = block or max(1, BLOCK_NUMBERS // max(self.examples.numbers, 1))
         block = self.examples.together or block
         for start in range(0, len(inputs), block):
             yield self._run_once(own, inputs[start : start + block], look)
 
     def _run_once(
-        self, unfolded: Mapping[str, Any], inputs: Any, look: Any, *, grad: bool = False
+        self,
+        unfolded: Mapping[str, Any] | Prepared,
+        inputs: Any,
+        look: Any,
+        *,
+        grad: bool = False,
     ) -> torch.Tensor:
-        given = [_channels_last(tensor) for tensor in self.examples.tensors(inputs)]
+        given = self.examples.tensors(inputs)
+        if self._reorders:
+            given = tuple(map(_channels_last, given))
         args, kwargs = self.examples.placed(given)
         return self.trace.program.run(unfolded, args, kwargs, visit=look, grad=grad)
 
@@ -267,6 +295,13 @@ class ModuleProgram:
             return {name: new[name] for name in names if name in new}
 
         return look
+
+
+@cache
+def halves_are_quick() -> bool:
+    """Whether this processor multiplies numbers of half the length at more than the usual pace."""
+    told: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(told.get(name, False) for name in HALVES)
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
