@@ -90,7 +90,9 @@ def test_a_page_is_one_file_and_says_what_was_found(fusion: pfnm.Fusion, tmp_pat
     assert "3 networks became one" in html
     titles = [own["spec"]["description"].split(".")[0] for own in data_of(html)]
     assert titles[:2] == ["Layer hidden1", "Layer hidden2"]
-    assert {"Parameters", "Widths", "Candidates", "Who holds which classes"} <= {*titles}
+    assert {"Parameters", "Widths", "How sure the matches are", "Who holds which classes"} <= {
+        *titles
+    }
     assert page._repr_html_().startswith("<iframe")
     with pytest.raises(PFNMError, match="exists already"):
         fusion.report(tmp_path / "page.html")
