@@ -191,7 +191,7 @@ def shared_chart(shared: Mapping[str, Sequence[int]], series: Colours) -> Chart:
         mark={"type": "bar", "cornerRadiusEnd": 1},
         encoding={
             "x": axis("sites", "sites that share a unit", "ordinal", sort=labels,
-                      axis={"labelAngle": 0}),
+                      axis={"labelAngle": 0}, scale={"domain": labels}),
             "y": axis("units", "global units"),
             "color": by_series(series),
             "tooltip": tip(("series", "layer"), ("sites", "sites"), ("units", "units", ",")),
@@ -203,14 +203,14 @@ def shared_chart(shared: Mapping[str, Sequence[int]], series: Colours) -> Chart:
         "or more.",
         switched(spec),
         {"sites": "sites", "series": "layer", "units": "global units"},
-        [[label, name, number] for (label, name), number in totals.items()],
+        [[label, name, number] for (label, name), number in totals.items() if number],
     )
 
 
 def confidence_chart(confidence: Mapping[str, Sequence[Array]], series: Colours) -> Chart:
     """How many of the sites' units are how sure of their match; a colour a group."""
     edges = np.linspace(0, 1, CONFIDENCE_BINS + 1)
-    labels = [f"{low:.0%} to {high:.0%}" for low, high in itertools.pairwise(edges)]
+    labels = [f"{100 * low:.0f}-{100 * high:.0f}" for low, high in itertools.pairwise(edges)]
     totals: dict[tuple[str, str], int] = {}
     for group, own in confidence.items():
         name = group if group in series else next(iter(series))
@@ -221,18 +221,18 @@ def confidence_chart(confidence: Mapping[str, Sequence[Array]], series: Colours)
         230,
         mark={"type": "bar", "cornerRadiusEnd": 1},
         encoding={
-            "x": axis("sure", "how sure a unit's match is", "ordinal", sort=labels,
-                      axis={"labelAngle": -40}),
+            "x": axis("sure", "how sure a unit's match is (%)", "ordinal", sort=labels,
+                      axis={"labelAngle": 0}, scale={"domain": labels}),
             "y": axis("units", "units of the sites"),
             "color": by_series(series),
-            "tooltip": tip(("series", "layer"), ("sure", "how sure"), ("units", "units", ",")),
+            "tooltip": tip(("series", "layer"), ("sure", "how sure (%)"), ("units", "units", ",")),
         },
     )  # fmt: skip
     return Chart(
         "How sure the matches are",
-        f"{(values >= SURE).mean():.0%} of the sites' units stay in their place in more than half of "
+        f"{(values >= SURE).mean():.0%} of the sites' units keep their place in at least half of "
         f"the assignments drawn by chance; a match is {values.mean():.0%} sure on average.",
         switched(spec),
-        {"sure": "how sure", "series": "layer", "units": "units of the sites"},
-        [[label, name, number] for (label, name), number in totals.items()],
+        {"sure": "how sure (%)", "series": "layer", "units": "units of the sites"},
+        [[label, name, number] for (label, name), number in totals.items() if number],
     )
