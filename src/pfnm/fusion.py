@@ -36,6 +36,7 @@ from pfnm.polishing import Polished, check_ready, polished
 from pfnm.teaching import OnEpoch
 from pfnm.verdicts import size_warning, tell, verdict
 
+MOST_CONFIDENT = 5000  # units of all sites: a report waits for how sure no more matches are
 MOST_NAMES = 6  # of sites in a representation
 
 
@@ -210,8 +211,14 @@ class Fusion(Solution):
             Replace a file of that name.
         """
         told = account(self.record(), "the fusion")
+        units = sum(own.size for group in self.assignments.values() for own in group)
         page = fusion_page(
-            told, self.network, self.network.parameters, solution=self, sites=self.sites
+            told,
+            self.network,
+            self.network.parameters,
+            solution=self,
+            sites=self.sites,
+            confidence=self.confidence if units <= MOST_CONFIDENT else None,
         )
         if path is not None:
             page.save(path, force=force)
