@@ -71,7 +71,7 @@ def refit(
     (`refit_targets`). `ridge` pulls towards the given network. What has no target stays. first:
     what leaves the first map, where it is known. rows: as for the targets.
     """
-    tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
+    tensors = {name: np.asarray(t) for name, t in network.tensors.items()}
 
     def visit(at: Map, features: Any, values: Any) -> Mapping[str, Tensor] | None:
         if at.weight not in targets:
@@ -84,10 +84,10 @@ def refit(
             entering = np.ascontiguousarray(features.T, np.float32)
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
             changed = unmatrix(found, weight, at)
-        tensors[at.weight] = changed
+        tensors[at.weight] = changed.astype(weight.dtype)
         fitted = {at.weight: changed.astype(np.float32)}
-        if at.bias is not None and new_bias is not None:
-            tensors[at.bias] = new_bias
+        if at.bias is not None and bias is not None and new_bias is not None:
+            tensors[at.bias] = new_bias.astype(bias.dtype)
             fitted[at.bias] = new_bias.astype(np.float32)
         return fitted
 
