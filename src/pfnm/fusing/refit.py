@@ -71,7 +71,7 @@ def refit(
     (`refit_targets`). `ridge` pulls towards the given network. What has no target stays. first:
     what leaves the first map, where it is known. rows: as for the targets.
     """
-    tensors = {name: np.asarray(t) for name, t in network.tensors.items()}
+    tensors: dict[str, Any] = {name: np.asarray(t) for name, t in network.tensors.items()}
 
     def visit(at: Map, features: Any, values: Any) -> Mapping[str, Tensor] | None:
         if at.weight not in targets:
@@ -209,8 +209,8 @@ def _least_squares(
 ) -> tuple[Array, Array | None]:
     """The weights (and bias) nearest the given ones that add `missing` to what leaves them.
 
-    With X the values, (features, rows), M what is missing and c the pull, (X X' + c)^-1 X M', or, with
-    fewer rows than features, the same as X (X' X + c)^-1 M': the smaller matrix is solved.
+    With X the values, (features, rows), M what is missing and c the pull, the change is
+    (X X' + c)^-1 X M', or, with fewer rows than features, the same as X (X' X + c)^-1 M'.
     """
     start = weight.T
     if bias is not None:
