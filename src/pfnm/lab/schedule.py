@@ -15,10 +15,13 @@ LEAST_GAIN = 0.03  # of agreement, by a round of matching: twice the error with 
 def matching_pays(before: Server, after: Server) -> bool:
     """Whether the next round is to match again; by what the last one gained, without data.
 
+    Where a site's part is the whole network nothing is trained apart, and any gain is enough.
     Modules, which sites train at their own widths, are matched in every round.
     """
     if after.network is None or after.network.program.examples is not None:
         return True
     if before.agreement is None or after.agreement is None:
         return True
-    return after.agreement - before.agreement >= LEAST_GAIN
+    widths = after.network.widths
+    whole = all(network.widths == widths for network in after.sent.values())
+    return after.agreement - before.agreement >= (0.0 if whole else LEAST_GAIN)
