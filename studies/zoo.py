@@ -1,18 +1,24 @@
-"""Networks of other libraries, traced and shuffled: proved, or refused and why (docs/zoo.md).
+"""Networks of other libraries, traced, shuffled, fused: proved, or refused and why (docs/zoo.md).
 
 make zoo                      all of them, in an environment of their own (.venv-zoo)
 python studies/zoo.py vit     those whose name holds a word, printed only
+
+The small ones come first, and every row is written to results/zoo.jsonl as it is measured, so an
+interrupted `make zoo` goes on where it stopped; remove the file to measure all anew.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from math import isnan, nan
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,24 +26,27 @@ from zoo_networks import NETWORKS, Made
 
 import pfnm
 from pfnm.errors import PFNMError
+from pfnm.tracing import running
 from pfnm.tracing.proof import distance
 from pfnm.tracing.shuffling import shuffled_by
 from pfnm.tracing.trace import Trace, module_outputs, trace
 
-PAGE = Path(__file__).parents[1] / "docs" / "zoo.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "zoo.md"
+ROWS = ROOT / "results" / "zoo.jsonl"
 COPIES = 3
-MOST_FUSED = 2_000_000  # parameters of a network whose copies are fused, to be done in minutes
+WORK = 1e8  # multiplications for made-up inputs: far below the default, for copies need few
 SPREAD = 0.2  # of what is added to scales, biases and statistics, so that none of them is trivial
 HEAD = """# Networks of other libraries
 
 Each is traced and proved on random inputs, then a copy with every hidden unit renamed is run beside
 it (`pfnm.shuffled`). *Moved* is the share of parameters in tensors of which an axis was permuted.
 *Fused back*: three such copies are fused at budget 1; how far the result's outputs are from the
-network's, relative to the largest (empty: not tried; so above two million parameters).
+network's, relative to the largest.
 {proved} of {all} are proved, {refused} refused, none is silently wrong. Made by `make zoo`.
 
-| network | library | parameters | groups | result | moved | fused back | seconds to trace |
-|---|---|---:|---:|---|---:|---:|---:|
+| network | library | parameters | groups | result | moved | fused back | s to trace | s to fuse |
+|---|---|---:|---:|---|---:|---:|---:|---:|
 """
 
 
@@ -51,11 +60,15 @@ class Row:
     moved: float
     fused_back: float
     seconds: float
+    seconds_to_fuse: float
 
     def __str__(self) -> str:
-        cells = (self.name, self.library, f"{self.parameters:,}", str(self.groups), self.result)
-        back = "" if isnan(self.fused_back) else f"{self.fused_back:.0e}"
-        return f"| {' | '.join(cells)} | {self.moved:.0%} | {back} | {self.seconds:.1f} |"
+        cells = [self.name, self.library, f"{self.parameters:,}", str(self.groups), self.result]
+        back, fusing = "", ""
+        if not isnan(self.fused_back):
+            back, fusing = f"{self.fused_back:.0e}", f"{self.seconds_to_fuse:.1f}"
+        cells += [f"{self.moved:.0%}", back, f"{self.seconds:.1f}", fusing]
+        return f"| {' | '.join(cells)} |"
 
 
 def disturbed(module: nn.Module, seed: int) -> nn.Module:
@@ -86,14 +99,23 @@ def moved(traced: Trace, module: nn.Module) -> float:
     return float(sum(own) / sum(sizes.values()))
 
 
-def tried(name: str, library: str, build: Callable[[], Made]) -> Row:
-    """One network: traced, proved and shuffled, or refused."""
+def built(build: Callable[[], Made]) -> Made:
+    """A network with its inputs, the same every time."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         module, inputs, kwargs = build()
-    module = disturbed(module, 0).eval()
-    parameters = sum(own.numel() for own in module.parameters())
+    return disturbed(module, 0).eval(), inputs, kwargs
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(own.numel() for own in module.parameters())
+
+
+def tried(name: str, library: str, build: Callable[[], Made]) -> Row:
+    """One network: traced, proved, shuffled and fused back, or refused."""
+    module, inputs, kwargs = built(build)
+    size = parameters(module)
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
@@ -101,44 +123,62 @@ def tried(name: str, library: str, build: Callable[[], Made]) -> Row:
             traced = trace(module, *inputs, **kwargs)
             seconds = time.perf_counter() - start
             copies = [shuffled_by(traced, module, seed=seed) for seed in range(COPIES)]
+            start = time.perf_counter()
             far = fused_back(traced, module, copies)
+            fusing = time.perf_counter() - start
     except PFNMError as error:
         seconds = time.perf_counter() - start
-        return Row(name, library, parameters, 0, f"refused: {error}", 0, nan, seconds)
+        return Row(name, library, size, 0, f"refused: {error}", 0, nan, seconds, nan)
     ways = [own for own in traced.pinned if own.in_the_way]
     result = f"proved; pinned: {ways[0]}" if ways else "proved"
-    share = moved(traced, module)
-    return Row(name, library, parameters, len(traced.graph.groups), result, share, far, seconds)
+    share, groups = moved(traced, module), len(traced.graph.groups)
+    return Row(name, library, size, groups, result, share, far, seconds, fusing)
 
 
 def fused_back(traced: Trace, module: nn.Module, copies: list[nn.Module]) -> float:
     """How far the fusion of shuffled copies is from the network, relative to the largest output."""
-    large = sum(own.numel() for own in module.parameters()) > MOST_FUSED
-    if large or any(own.in_the_way for own in traced.pinned):
+    if any(own.in_the_way for own in traced.pinned):
         return nan
     example = traced.example
-    given = dict(example.kwargs) if example.kwargs else example.inputs
+    given: Any = example.inputs
+    if example.kwargs:  # all by name
+        names = inspect.signature(module.forward).parameters
+        given = {**dict(zip(names, example.inputs, strict=False)), **example.kwargs}
     fused = pfnm.fuse(copies, example_inputs=given, budget=1.0).model
     number = traced.program.output
     found, expected = (module_outputs(own, example)[number] for own in (fused, module))
     return float(distance(found, expected))
 
 
-def rows(word: str) -> Iterator[Row]:
-    """All networks whose name holds a word."""
-    for name, (library, build) in NETWORKS.items():
-        if word.lower() in f"{library} {name}".lower():
-            row = tried(name, library, build)
-            print(row, flush=True)
-            yield row
+def measured() -> dict[str, Row]:
+    """The rows of earlier runs, by name."""
+    lines = ROWS.read_text().splitlines() if ROWS.exists() else []
+    return {row.name: row for row in (Row(**json.loads(line)) for line in lines)}
+
+
+def measure_all() -> None:
+    """Every network that has no row yet, the small ones first; then the page."""
+    running.WORK = WORK
+    done = measured()
+    left = [name for name in NETWORKS if name not in done]
+    sizes = {name: parameters(built(NETWORKS[name][1])[0]) for name in left}
+    for name in sorted(left, key=lambda name: sizes[name]):
+        done[name] = tried(name, *NETWORKS[name])
+        print(done[name], flush=True)
+        with ROWS.open("a") as file:
+            file.write(json.dumps(asdict(done[name])) + "\n")
+    found = [done[name] for name in NETWORKS]
+    proved = sum(row.result.startswith("proved") for row in found)
+    head = HEAD.format(proved=proved, all=len(found), refused=len(found) - proved)
+    PAGE.write_text(head + "".join(f"{row}\n" for row in found))
 
 
 def main(arguments: list[str]) -> None:
-    found = list(rows(arguments[0] if arguments else ""))
     if not arguments:
-        proved = sum(row.result.startswith("proved") for row in found)
-        head = HEAD.format(proved=proved, all=len(found), refused=len(found) - proved)
-        PAGE.write_text(head + "".join(f"{row}\n" for row in found))
+        measure_all()
+    for name, (library, build) in NETWORKS.items():
+        if arguments and arguments[0].lower() in f"{library} {name}".lower():
+            print(tried(name, library, build), flush=True)
 
 
 if __name__ == "__main__":

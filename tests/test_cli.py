@@ -365,7 +365,7 @@ def test_data_list_and_get(run: Run, tmp_path: Path) -> None:
     assert run("data", "get", "digits")[0] == 0
     status, _, error = run("data", "get", "odd")
     assert status == 2
-    assert "choose digits, mnist, fashion, cifar10" in error
+    assert "choose digits, pydoc, mnist, fashion, cifar10" in error
 
 
 @pytest.mark.usefixtures("few_probes")

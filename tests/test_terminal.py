@@ -112,7 +112,7 @@ COMMAND = "from pfnm_command import main; main()"
 MODULE = "import runpy; runpy.run_module('pfnm', run_name='__main__')"
 
 
-@pytest.mark.parametrize("library", ["numpy", "scipy.special", "typer", "pfnm.cli.lab"])
+@pytest.mark.parametrize("library", ["numpy", "click", "typer", "pfnm.cli.lab"])
 def test_an_interrupt_while_importing_is_one_line(library: str) -> None:
     done = python(INTERRUPTED_AT.format(library=library, start=COMMAND), "--version")
     assert (done.returncode, done.stderr) == (130, "pfnm: interrupted\n")

@@ -47,6 +47,7 @@ ENVIRONMENT = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else simulated sites wait for everything else on the machine
 }
 
 

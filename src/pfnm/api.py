@@ -61,6 +61,7 @@ def fuse(
     output: int | str | None = None,
     model: Any = None,
     axis_rules: Mapping[str, Any] | None = None,
+    axis_groups: Sequence[Mapping[str, int]] | None = None,
     method: str = "joint",
     budget: Budget | Literal["default"] = "default",
     max_params: int | None = None,
@@ -80,7 +81,7 @@ def fuse(
     networks
         Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
         two; or `Sites` that were made of such (`pfnm.as_sites`), which then hold what the next
-        twelve tell.
+        thirteen tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -97,11 +98,12 @@ def fuse(
     input_range, input_like
         Between which values inputs lie (default 0 to 1), or a few real ones to imitate: made-up
         ones stand beside them.
-    example_inputs, output, model, axis_rules
+    example_inputs, output, model, axis_rules, axis_groups
         For PyTorch modules: a batch as they take it (a tensor, a tuple of positional inputs, or a
         dict of keyword inputs), and which of several outputs counts (by number or key). With files
         of any architecture also a module of it, whose own weights do not matter. axis_rules: what
-        custom operations do to axes (docs/modules.md).
+        custom operations do to axes; axis_groups: unit groups by hand, each the axis of every
+        tensor along which its units lie: [{"first.weight": 0, "last.weight": 1}] (docs/modules.md).
     method
         "joint" (all layers together), or "topdown" (the paper's).
     budget, max_params
@@ -129,7 +131,7 @@ def fuse(
     {'hidden1': 5}
     """
     told: tuple[Any, ...] = (class_counts, site_weights, labels, activation, head, inputs)
-    told += (input_range, input_like, example_inputs, output, model, axis_rules)
+    told += (input_range, input_like, example_inputs, output, model, axis_rules, axis_groups)
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,
@@ -145,6 +147,7 @@ def fuse(
             output=output,
             model=model,
             axis_rules=axis_rules,
+            axis_groups=axis_groups,
         )
     elif any(value is not None for value in told):
         raise PFNMError("the sites hold all that is told of them; tell it to as_sites")
@@ -203,17 +206,19 @@ def trace(
     *example_inputs: Any,
     output: int | str | None = None,
     rules: Mapping[str, Any] | None = None,
+    groups: Sequence[Mapping[str, int]] = (),
     **kwargs: Any,
 ) -> Trace:
     """The unit groups of a PyTorch module, found from its operations and proved on an example.
 
     `print` shows them. output: which of several outputs counts. rules: what custom operations do to
-    axes (docs/modules.md).
+    axes; groups: some stated by hand, as `fuse` takes them (docs/modules.md).
     """
     from pfnm.tracing.trace import trace as traced
 
     with threads.one_of_torch():
-        return traced(module, *example_inputs, output=output, rules=rules, **kwargs)
+        told: dict[str, Any] = {"output": output, "rules": rules, "groups": groups}
+        return traced(module, *example_inputs, **told, **kwargs)
 
 
 def shuffled(

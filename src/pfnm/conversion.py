@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.formats import load, site_names
+from pfnm.formats.onnx_graphs import holds_convolutions, read_graphs
 from pfnm.formats.states import read_state
 from pfnm.formats.tables import counts_matrix, read_class_counts
 from pfnm.fusing.choosing import chosen_inputs
@@ -53,6 +54,7 @@ def as_sites(
     output: int | str | None = None,
     model: Any = None,
     axis_rules: Mapping[str, Any] | None = None,
+    axis_groups: Sequence[Mapping[str, int]] | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Sites:
     """The sites in one comparable form, with all that is known of them; arguments as `fuse` has.
@@ -72,6 +74,7 @@ def as_sites(
         output=output,
         model=model,
         axis_rules=axis_rules,
+        axis_groups=axis_groups,
     )
     estimated = isinstance(class_counts, str | PathLike) and str(class_counts) == ESTIMATED
     counts = None if estimated else counts_table(class_counts, own)
@@ -318,12 +321,16 @@ def as_networks(
     output: int | str | None = None,
     model: Any = None,
     axis_rules: Mapping[str, Any] | None = None,
+    axis_groups: Sequence[Mapping[str, int]] | None = None,
 ) -> list[Network]:
     """Files, live objects and `Network`s as `Network`s, each named after its file or place."""
     if items and (model is not None or all(is_module(item) for item in items)):
-        told = (labels, activation, head, example_inputs, output, model, axis_rules)
-        return _from_modules(items, *told)
-    if any(told is not None for told in (example_inputs, output, axis_rules)):
+        traced = {"output": output, "rules": axis_rules, "groups": axis_groups or ()}
+        return _from_modules(items, labels, activation, head, example_inputs, model, traced)
+    if _are_graphs(items):
+        traced = {"output": output, "rules": axis_rules, "groups": axis_groups or ()}
+        return _from_graphs(items, labels, activation, head, example_inputs, traced)
+    if any(told is not None for told in (example_inputs, output, axis_rules, axis_groups)):
         raise PFNMError(
             "example inputs are for PyTorch modules, and not all of these are such; give the model "
             "whose weights the files hold"
@@ -372,10 +379,10 @@ def _from_modules(
     activation: str | None,
     head: str | None,
     example_inputs: Any,
-    output: int | str | None,
     model: Any,
-    axis_rules: Mapping[str, Any] | None,
+    traced: Mapping[str, Any],
 ) -> list[Network]:
+    """Modules, or files of a module's weights. traced: how they are, as `from_modules` takes it."""
     if example_inputs is None:
         raise PFNMError(
             "PyTorch modules are traced on an example; give example_inputs=(x,), a batch as the "
@@ -390,9 +397,31 @@ def _from_modules(
     if model is not None:
         names = site_names([item for item in modules if isinstance(item, str | PathLike)])
         modules = [load_module(item, model) for item in modules]
-    networks = from_modules(
-        modules, example_inputs, output=output, labels=own, names=names, rules=axis_rules
-    )
+    networks = from_modules(modules, example_inputs, labels=own, names=names, **traced)
+    return networks if head is None else [with_head(network, head) for network in networks]
+
+
+def _are_graphs(items: Sequence[Any]) -> bool:
+    """Whether these are ONNX files, the first of a convolutional network."""
+    paths = [Path(item) for item in items if isinstance(item, str | PathLike)]
+    if not items or len(paths) < len(items) or any(p.suffix.lower() != ".onnx" for p in paths):
+        return False
+    return holds_convolutions(paths[0])
+
+
+def _from_graphs(
+    paths: Sequence[str | PathLike[str]],
+    labels: Sequence[Sequence[Label] | None] | None,
+    activation: str | None,
+    head: str | None,
+    example_inputs: Any,
+    traced: Mapping[str, Any],
+) -> list[Network]:
+    """ONNX graphs of one architecture, as the modules of PyTorch that they stand for."""
+    if activation is not None:
+        raise PFNMError("an ONNX graph states its activations; leave the activation out")
+    own = None if labels is None else _checked_labels(labels, len(paths))
+    networks = read_graphs(paths, example_inputs, labels=own, names=site_names(paths), **traced)
     return networks if head is None else [with_head(network, head) for network in networks]
 
 
@@ -434,10 +463,11 @@ def same_kind(network: Network, first: Any, inputs: Inputs | None = None) -> Any
         from pfnm.frameworks.sklearn import to_estimator
 
         return to_estimator(network, like=first)
-    if is_module(first):
+    source = first if is_module(first) else getattr(network.program, "source", None)
+    if source is not None:
         from pfnm.tracing.modules import to_module
 
-        return to_module(network, first, inputs)
+        return to_module(network, source, inputs)
     if isinstance(first, Mapping):
         from pfnm.frameworks.state_dict import to_state_dict
 

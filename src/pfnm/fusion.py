@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from pfnm import evaluate as measuring
 from pfnm import threads
 from pfnm.conversion import same_kind
-from pfnm.formats import save
+from pfnm.formats import check_target, save
+from pfnm.formats.files import write_whole
 from pfnm.formats.states import save_state
 from pfnm.fusing.assumptions import Assumption, assumptions
 from pfnm.fusing.atoms import part_of
@@ -34,6 +36,7 @@ from pfnm.polishing import Polished, check_ready, polished
 from pfnm.teaching import OnEpoch
 from pfnm.verdicts import size_warning, tell, verdict
 
+MOST_CONFIDENT = 5000  # units of all sites: a report waits for how sure no more matches are
 MOST_NAMES = 6  # of sites in a representation
 
 
@@ -180,9 +183,16 @@ class Fusion(Solution):
         """Write the global network with the record of its making; the ending says the format."""
         if self.network.program.examples is None:
             save(replace(self.network, metadata=self.record()), path, force=force)
+            return
+        notes = {**self.record(), "version": version("pfnm")}
+        if Path(path).suffix.lower() == ".onnx":
+            from pfnm.tracing.modules import to_graph
+
+            check_target(path, force=force)
+            write_whole(Path(path), to_graph(self.network, notes, self.sites.inputs), force=force)
         else:
             state = {name: tensor.numpy() for name, tensor in self.state_dict().items()}
-            save_state(state, {**self.record(), "version": version("pfnm")}, path, force=force)
+            save_state(state, notes, path, force=force)
 
     def state_dict(self) -> dict[str, Any]:
         """Of modules: the fused tensors as a state dict, whatever the module's code allows."""
@@ -201,8 +211,14 @@ class Fusion(Solution):
             Replace a file of that name.
         """
         told = account(self.record(), "the fusion")
+        units = sum(own.size for group in self.assignments.values() for own in group)
         page = fusion_page(
-            told, self.network, self.network.parameters, solution=self, sites=self.sites
+            told,
+            self.network,
+            self.network.parameters,
+            solution=self,
+            sites=self.sites,
+            confidence=self.confidence if units <= MOST_CONFIDENT else None,
         )
         if path is not None:
             page.save(path, force=force)

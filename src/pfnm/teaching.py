@@ -110,12 +110,13 @@ def taught(
         if network.graph.role(name) != "statistic"
     ]
     optimizer = torch.optim.Adam(parameters, lr=FIRST_RATE, fused=True)
-    batches = -(-lessons.places.size // BATCH)
+    size = network.program.probes(BATCH)
+    batches = -(-lessons.places.size // size)
     begin = time.monotonic()
     best, found, since, epochs = judge(network), network, 0, 0
     for epoch in range(EPOCHS):
         order = torch.from_numpy(rng.permutation(lessons.places))
-        for batch, rows in enumerate(torch.split(order, BATCH)):
+        for batch, rows in enumerate(torch.split(order, size)):
             done = (epoch * batches + batch) / (EPOCHS * batches)
             if end is not None:
                 done = max(done, (time.monotonic() - begin) / max(end - begin, SHORTEST))

@@ -112,6 +112,7 @@ def test_flowers_simulation_makes_the_same_network(
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
     monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else sites wait for all else on the machine
     setting = SETTINGS[model]
     split = digits_in_files(setting, tmp_path)
     strategy = strategy_of(split, "topdown")

@@ -10,8 +10,11 @@ import pytest
 from pfnm.errors import PFNMError
 from pfnm.formats.states import read_state
 from pfnm.lab.data import load_data
+from pfnm.lab.method import Local, State
 from pfnm.lab.methods import METHODS
+from pfnm.lab.rounds import joint_round
 from pfnm.lab.runs import resume, simulate
+from pfnm.lab.server import Server
 from pfnm.lab.setting import Setting, federation, usual_training
 
 torch = pytest.importorskip("torch")
@@ -62,6 +65,25 @@ def test_every_method_for_modules_and_the_same_when_resumed(tmp_path: Path) -> N
         (folder / "checkpoints" / f"method-{name}.safetensors").unlink()
     again = sorted(resume(folder), key=lambda row: [*METHODS].index(row["method"]))
     assert without_times(again) == without_times(rows)
+
+
+def test_averaging_after_matching_begins_with_what_batch_normalisation_sees_at_the_site() -> None:
+    begun = {}
+
+    def train(starts: Any, data: Any, parts: Any, recipe: Any, rngs: Any) -> Any:
+        begun.update(starts)
+        return dict(starts)
+
+    federated = federation(SMALL, load_data("digits"), train)
+    sent = {name: federated.start(place) for place, name in enumerate(SMALL.names)}
+    server = Server(federated.start(0), sent=sent, averaging=True)
+    state, info = joint_round(federated, State(server), Local({}, {}), 2)
+    assert state.server.averaging
+    assert set(info.bytes_down) == set(begun) == set(SMALL.names)
+    rows = federated.data.test_inputs
+    for start in begun.values():
+        assert (start.tensors["layers.1.running_mean"] != 0).any()
+        np.testing.assert_allclose(start.run(rows), federated.start(0).run(rows), atol=1e-4)
 
 
 def test_a_class_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

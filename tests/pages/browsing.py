@@ -21,6 +21,7 @@ MARKS = ", ".join(
 )
 POINTED = "svg .mark-symbol > path, svg .mark-rect > path"
 MOST_TRIED = 10  # marks that the mouse is moved to
+LOOKS = 5  # for what a mark tells, some milliseconds apart: machines may be busy
 READY = "html[data-ready=yes]"
 PATIENCE = 60_000  # milliseconds: machines may be busy
 
@@ -99,7 +100,7 @@ def check_answers(browser: Any, path: Path) -> None:
         page.wait_for_function(fewer, arg=[within, shown], timeout=PATIENCE)
     details = page.locator("figure details.data").first
     details.locator("summary").click()
-    assert details.locator("tbody tr").count() > 0
+    details.locator("tbody tr").first.wait_for(timeout=PATIENCE)  # made when it is opened
     with page.expect_download() as download:
         details.locator("button").click()
     listed = Path(download.value.path()).read_text().splitlines()
@@ -121,10 +122,11 @@ def hovered(page: Any, figure: Any) -> bool:
         if box is None:
             continue
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_timeout(50)
         tooltip = page.locator("#vg-tooltip-element.visible")
-        if tooltip.count() and tooltip.inner_text().strip():
-            return True
+        for _ in range(LOOKS):
+            if tooltip.count() and tooltip.inner_text().strip():
+                return True
+            page.wait_for_timeout(50)
     return False
 
 

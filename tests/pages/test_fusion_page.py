@@ -90,7 +90,9 @@ def test_a_page_is_one_file_and_says_what_was_found(fusion: pfnm.Fusion, tmp_pat
     assert "3 networks became one" in html
     titles = [own["spec"]["description"].split(".")[0] for own in data_of(html)]
     assert titles[:2] == ["Layer hidden1", "Layer hidden2"]
-    assert {"Parameters", "Widths", "Candidates", "Who holds which classes"} <= {*titles}
+    assert {"Parameters", "Widths", "How sure the matches are", "Who holds which classes"} <= {
+        *titles
+    }
     assert page._repr_html_().startswith("<iframe")
     with pytest.raises(PFNMError, match="exists already"):
         fusion.report(tmp_path / "page.html")
@@ -111,6 +113,9 @@ def test_a_saved_file_shows_what_its_record_has(fusion: pfnm.Fusion, tmp_path: P
     assert "Candidates" in html
     fusion_shared = fusion.record()["shared"]
     assert [sum(own) for own in fusion_shared.values()] == list(fusion.widths.values())
+    many = replace(fusion.network, metadata={"kind": "fusion", "widths": fusion.widths})
+    pfnm.save(many, tmp_path / "many.npz")  # as one of thousands of sites is
+    assert report_of(tmp_path / "many.npz").title == "Many became one"
     pfnm.save(networks(1)[0], tmp_path / "plain.npz")
     with pytest.raises(PFNMError, match="no record of a fusion"):
         report_of(tmp_path / "plain.npz")

@@ -34,6 +34,10 @@ OTHER_WIDTHS = (
     *("mlp_batchnorm", "lenet", "resnet", "mobilenet", "densenet", "unet", "mixer", "vit_fused"),
     *("llama", "lstm_bidirectional", "lstm_projected", "siamese"),
 )
+SOME = (  # one of each kind
+    *("mlp_batchnorm", "lenet", "resnet", "mobilenet", "vit_fused", "llama", "lstm_bidirectional"),
+)
+WITH_CLASSES = ("mlp_relu", "lenet", "resnet_bottleneck", "resnext", "gru", "two_branches")
 OTHER_SIZES = ("resnext", "resnet_groupnorm", "decoder")  # of groups and heads, at other widths
 
 pytestmark = [  # of PyTorch about its own recurrent modules
@@ -198,6 +202,46 @@ def test_top_down(name: str) -> None:
     assert answer(fusion.model, FAMILIES[name].inputs(1)).isfinite().all()
 
 
+@pytest.mark.parametrize("name", SOME)
+def test_top_down_finds_the_units_of_shuffled_copies(name: str) -> None:
+    family = FAMILIES[name]
+    module, inputs = family.make(WIDTH, 0), family.inputs(0)
+    traced = pfnm.trace(module, *inputs)
+    copies = [shuffled_by(traced, module, seed) for seed in range(COPIES)]
+    sites = pfnm.as_sites(copies, example_inputs=inputs)
+    fitted = pfnm.Prior.fit(sites.networks)
+    weak = replace(fitted, prior_variance=1e6 * fitted.prior_variance)  # which shrinks nothing
+    fusion = replace(pfnm.fuse(sites, method="topdown", prior=weak), template=module)
+    assert fusion.widths == sites.networks[0].widths
+    assert apart(answer(fusion.model, inputs), answer(module, inputs)) < BACK
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_parts_of_one_network_fuse_to_it_again(name: str) -> None:
+    """A round in which no site has learned anything."""
+    first = fused(name, budget=1.0)
+    parts = [first.site_part(place) for place in range(2)]
+    again = pfnm.fuse(parts, budget=1.0, start=first.assignments)
+    for group, own in first.assignments.items():
+        for assignment, other in zip(own, again.assignments[group], strict=True):
+            assert np.array_equal(assignment, other)
+    rows = first.sites.networks[0].program.examples.rows
+    assert np.allclose(again.network.run(rows), first.network.run(rows), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"conv": [np.arange(WIDTH)] * 2}, "name the groups conv, expected"),
+        (None, "more than the limit"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(start: object, message: str) -> None:
+    wide = fused("lenet", budget=2.0, spread=APART)
+    with pytest.raises(PFNMError, match=message):
+        fused("lenet", budget=1.0, start=start or wide.assignments)
+
+
 def test_rounds_start_where_the_last_ended() -> None:
     first = fused("lenet", budget=1.5)
     again = fused("lenet", budget=1.5, start=first.assignments)
@@ -225,6 +269,74 @@ def test_class_counts_weigh_the_sites() -> None:
     inputs = FAMILIES["lenet"].inputs(1)
     assert counted.options["class_counts"] == [[9] * 5, [1] * 5]
     assert apart(answer(counted.model, inputs), answer(even.model, inputs)) > BACK
+
+
+@pytest.mark.parametrize("name", WITH_CLASSES)
+def test_a_site_counts_for_a_class_as_far_as_it_has_seen_it(name: str) -> None:
+    inputs = FAMILIES[name].inputs(1)
+    first, second = (answer(module, inputs) for module in made(name))
+    counts = np.random.default_rng(0).integers(1, 50, size=(2, first.shape[-1]))
+    fusion = fused(name, budget=None, spread=APART, class_counts=counts)
+    shares = torch.from_numpy((counts / counts.sum(axis=0)).astype(np.float32))
+    expected = shares[0] * first + shares[1] * second
+    assert apart(answer(fusion.model, inputs), expected) < MEAN
+
+
+def classifier(outputs: int, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, outputs)
+    ).eval()
+
+
+def test_sites_may_know_different_classes() -> None:
+    x = torch.randn(3, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    modules_of_sites = [classifier(3, 0), classifier(2, 1)]
+    counts = {"site0": {"a": 3, "b": 4, "c": 1}, "site1": {"c": 5, "d": 2}}
+    fusion = pfnm.fuse(
+        modules_of_sites, example_inputs=(x,), labels=[["a", "b", "c"], ["c", "d"]],
+        class_counts=counts, budget=None, spread=APART,
+    )  # fmt: skip
+    assert fusion.network.labels == ("a", "b", "c", "d")
+    found = answer(fusion.model, (x,))
+    first, second = (answer(module, (x,)) for module in modules_of_sites)
+    first, second = (own - own.mean(dim=1, keepdim=True) for own in (first, second))
+    expected = torch.stack(
+        [first[:, 0], first[:, 1], (first[:, 2] + 5 * second[:, 0]) / 6, second[:, 1]], dim=1
+    )
+    assert apart(found, expected) < MEAN
+    assert set(fusion.predict(x.numpy())) <= set("abcd")
+
+
+def test_class_counts_are_estimated() -> None:
+    fusion = fused("lenet", class_counts="estimated")
+    shares = np.array(fusion.options["class_counts"])
+    assert shares.shape == (2, 5)
+    assert np.allclose(shares.sum(axis=1), 1)
+
+
+class Drawing(nn.Module):
+    """It draws at random in eval mode, as variational autoencoders do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.mean = nn.Linear(4, WIDTH), nn.Linear(WIDTH, 3)
+        self.decode, self.out = nn.Linear(3, WIDTH), nn.Linear(WIDTH, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = self.mean(torch.relu(self.encode(x)))
+        out: Tensor = self.out(torch.relu(self.decode(mean + torch.randn_like(mean))))
+        return out
+
+
+def test_what_draws_at_random_is_fused_and_the_same_every_time() -> None:
+    x, own = torch.randn(5, 4), [Drawing(), Drawing()]
+    first = pfnm.fuse(own, example_inputs=(x,), budget=1.0)
+    torch.rand(3)  # another state of the generator
+    again = pfnm.fuse(own, example_inputs=(x,), budget=1.0)
+    assert first.agreement == again.agreement
+    assert list(first.widths) == ["encode", "decode"]  # not those along which it draws
+    assert first.model(x).isfinite().all()
 
 
 def test_labels_name_the_outputs() -> None:

@@ -251,6 +251,14 @@ def test_an_operation_without_a_rule_pins_and_is_named() -> None:
         pfnm.fuse([module, Custom("doubled")], example_inputs=(features(),))
 
 
+def test_batch_normalisation_beside_an_operation_without_a_gradient_fuses() -> None:
+    """Inputs cannot be fitted to what it remembers, and are left as they are."""
+    models = [nn.Sequential(Custom("doubled"), nn.BatchNorm1d(OUTPUTS)) for _ in range(2)]
+    rules = {"pfnm_tests.doubled": unchanged}
+    fusion = pfnm.fuse(models, example_inputs=(features(),), axis_rules=rules, budget=1.0)
+    assert fusion.model(features()).shape == (len(features()), OUTPUTS)
+
+
 @pytest.mark.parametrize("name", ["pfnm_tests.doubled", "pfnm_tests.doubled.default"])
 def test_a_rule_frees_it(name: str) -> None:
     trace = pfnm.trace(Custom("doubled"), features(), rules={name: unchanged})
@@ -267,6 +275,65 @@ def test_a_rule_of_other_shapes_is_as_good_as_none() -> None:
     rules = {"pfnm_tests.doubled": lambda call: call.tensors[0].dims[:1]}
     trace = pfnm.trace(Custom("doubled"), features(), rules=rules)
     assert "its rule gives other shapes" in {own.reason for own in trace.pinned}
+
+
+# -- groups by hand ------------------------------------------------------------------------------
+
+BY_HAND = {"hidden.weight": 0, "hidden.bias": 0, "out.weight": 1}
+
+
+def test_a_group_by_hand_frees_it() -> None:
+    trace = pfnm.trace(Custom("doubled"), features(), groups=[BY_HAND])
+    assert sizes(trace) == {"hidden": WIDTH}
+    assert not any(own.in_the_way for own in trace.pinned)
+    assert not trace.graph.rigid  # so it may be wider too
+
+
+@pytest.mark.filterwarnings("ignore::pfnm.PFNMWarning")
+def test_groups_by_hand_are_fused() -> None:
+    module, x = Custom("doubled"), features()
+    other = Custom("doubled")
+    with torch.no_grad():  # the same network, its units in another order
+        order = torch.randperm(WIDTH)
+        other.hidden.weight.copy_(module.hidden.weight[order])
+        other.hidden.bias.copy_(module.hidden.bias[order])
+        other.out.weight.copy_(module.out.weight[:, order])
+        other.out.bias.copy_(module.out.bias)
+    fusion = pfnm.fuse([module, other], example_inputs=(x,), axis_groups=[BY_HAND], budget=1.0)
+    assert torch.allclose(fusion.model(x), module(x), atol=1e-5)
+    wide = pfnm.fuse(
+        [module, Custom("doubled")], example_inputs=(x,), axis_groups=[BY_HAND], budget=1.5
+    )
+    assert wide.model.hidden.out_features > WIDTH
+
+
+def test_a_wrong_group_by_hand_is_refused() -> None:
+    with pytest.raises(PFNMError, match=r"the unit graph is wrong: renaming .* 'hidden' changes"):
+        pfnm.trace(Custom("mirrored"), features(), groups=[BY_HAND])
+    with pytest.raises(PFNMError, match=r"axis 2 of 'hidden.weight', and there is no such"):
+        pfnm.trace(Custom("doubled"), features(), groups=[{"hidden.weight": 2}])
+    with pytest.raises(PFNMError, match=r"which is no multiple"):
+        pfnm.trace(Custom("doubled"), features(), groups=[{"hidden.bias": 0, "hidden.weight": 1}])
+
+
+class FlattenedByHand(nn.Module):
+    """Maps that an operation without a rule flattens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(2, 4, 3), nn.Linear(4 * 9, OUTPUTS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(doubled(self.conv(x)).flatten(1))
+        return out
+
+
+def test_an_axis_by_hand_may_have_several_entries_a_unit() -> None:
+    by_hand = {"conv.weight": 0, "conv.bias": 0, "out.weight": 1}
+    x = torch.randn(2, 2, 5, 5, generator=torch.Generator().manual_seed(0))
+    trace = pfnm.trace(FlattenedByHand(), x, groups=[by_hand])
+    assert sizes(trace) == {"conv": 4}
+    assert axes(trace, "out.weight")[1] == [("conv", 9)]
 
 
 # -- inputs and outputs --------------------------------------------------------------------------

@@ -33,7 +33,7 @@ ExampleOption = Annotated[
     list[str] | None,
     typer.Option(
         help="The shape of the model's input with its batch: 2,3,32,32; of tokens below 100: "
-        "2,16:100. Once for each input.",
+        "2,16:100. Once for each input. Of an ONNX graph only where it does not state it.",
         rich_help_panel=KNOWN,
     ),
 ]
@@ -44,9 +44,9 @@ def made_model(
 ) -> tuple[Any, Any]:
     """A module of the class that --model names, and example inputs of these shapes; or nothing."""
     if model is None:
-        if arguments is not None or example:
-            raise PFNMError("--model-args and --example belong to --model; give that too")
-        return None, None
+        if arguments is not None:
+            raise PFNMError("--model-args belong to --model; give that too")
+        return None, _examples(example) if example else None
     if not example:
         raise PFNMError(
             "--model needs --example, the shape of its input with the batch: --example 2,3,32,32"
@@ -58,8 +58,17 @@ def made_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(EXAMPLE_SEED)
         module = made(model, parsed_arguments(arguments))
-        inputs = tuple(_example(text) for text in example)
-    return module, inputs
+    return module, _examples(example)
+
+
+def _examples(texts: list[str]) -> tuple[Any, ...]:
+    try:
+        import torch
+    except ImportError:
+        raise PFNMError("--example needs PyTorch; pip install 'pfnm[torch]'") from None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(EXAMPLE_SEED)
+        return tuple(_example(text) for text in texts)
 
 
 def parsed_arguments(arguments: str | None) -> dict[str, Any] | list[Any]:

@@ -42,7 +42,8 @@ def answers(sent: Iterable[tuple[str, Message]], replies: Iterable[Message]) -> 
             found[name] = Answer()
         elif reply.has_error():
             lines = str(reply.error.reason).strip().splitlines() or [""]
-            found[name] = Answer(None, f"error {reply.error.code}: {lines[-1]}")
+            said = lines[-1].rpartition("Message: ")[2].rstrip("'>")  # Flower wraps what is raised
+            found[name] = Answer(None, f"error {reply.error.code}: {said}")
         else:
             found[name] = Answer(reply.content)
     return found

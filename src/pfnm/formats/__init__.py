@@ -16,6 +16,7 @@ from pfnm.formats import arrays, onnx_reader, onnx_writer, pytorch, skops
 from pfnm.formats.content import LOOKS_LIKE_DATA, Content, Stored
 from pfnm.formats.files import check_output, write_whole
 from pfnm.formats.limits import check_regular
+from pfnm.formats.onnx_graphs import holds_convolutions, read_graphs
 from pfnm.formats.sites import site_names
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.perceptron import mlp
@@ -47,6 +48,7 @@ PYTORCH = Format(
     pytorch.stored_tensors,
     pytorch.pack,
 )
+ONNX = Format("ONNX model", "onnx", onnx_reader.read, onnx_writer.write)
 FORMATS = {
     ".safetensors": Format(
         "safetensors file",
@@ -65,7 +67,7 @@ FORMATS = {
         arrays.pack_npz,
     ),
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".checkpoint", ".bin"), PYTORCH),
-    ".onnx": Format("ONNX model", "onnx", onnx_reader.read, onnx_writer.write),
+    ".onnx": ONNX,
     ".skops": Format("skops file", "sklearn", skops.read, skops.write),
 }
 
@@ -92,6 +94,9 @@ def load(
         raise PFNMError(f"{file}: {LOOKS_LIKE_DATA}")
     kind = format_of(path)
     check_readable(file)
+    if kind is ONNX and holds_convolutions(path):
+        (network,) = read_graphs([path], labels=None if labels is None else [labels])
+        return renamed(network, name or Path(path).stem)
     with guarded(file, kind):
         content = kind.read(Path(path), file)
         network = network_of(content, file, activation=activation, output=output, labels=labels)

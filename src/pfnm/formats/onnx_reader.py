@@ -81,6 +81,16 @@ def read(path: Path, file: str) -> Content:
 
     A LogSoftmax at the end is read as softmax: its probabilities and its choice are the same.
     """
+    model, allowance = loaded(path, file)
+    content = Walk(file, model.graph).content()
+    for prop in model.metadata_props:
+        if prop.key == "pfnm":
+            return replace(content, notes=parsed_notes(file, prop.value, allowance))
+    return content
+
+
+def loaded(path: Path, file: str) -> tuple[Any, Allowance]:
+    """An ONNX model with all its tensors, and how much may still be read of its file."""
     import onnx
 
     allowance = Allowance(file)
@@ -92,11 +102,7 @@ def read(path: Path, file: str) -> Content:
     onnx.load_external_data_for_model(model, os.fspath(path.parent))
     if any(function.domain in OUR_DOMAINS for function in model.functions):
         raise PFNMError(f"{file}: it defines operators of its own; export the bare network")
-    content = Walk(file, model.graph).content()
-    for prop in model.metadata_props:
-        if prop.key == "pfnm":
-            return replace(content, notes=parsed_notes(file, prop.value, allowance))
-    return content
+    return model, allowance
 
 
 class Walk:

@@ -66,7 +66,8 @@ def duplicates(networks: Sequence[Network]) -> list[str]:
         numbers = hashlib.sha256()
         for tensor in _in_one_form(network):
             values = np.array((), float) if tensor is None else tensor.astype(float)
-            numbers.update(repr(values.shape).encode() + values.tobytes())
+            numbers.update(repr(values.shape).encode())
+            numbers.update(np.ascontiguousarray(values).data)
         same = first.setdefault(numbers.hexdigest(), network.name)
         if same != network.name:
             warnings.append(

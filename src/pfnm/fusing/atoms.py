@@ -109,14 +109,14 @@ def placed(tensor: Array, dimension: int, places: IntArray, length: int) -> Arra
 
     By taking whole slices, which is much faster than putting entries one by one.
     """
-    source = np.full(length, places.size)
-    source[places] = np.arange(places.size)
-    if places.size < length:
-        shape = [1 if d == dimension else n for d, n in enumerate(tensor.shape)]
-        tensor = np.concatenate([tensor, np.zeros(shape, tensor.dtype)], axis=dimension)
-    elif (source[1:] > source[:-1]).all():
+    source, lacking = np.zeros(length, dtype=np.intp), np.ones(length, dtype=bool)
+    source[places], lacking[places] = np.arange(places.size), False
+    if places.size == length and (source[1:] > source[:-1]).all():
         return tensor
-    return np.take(tensor, source, axis=dimension)
+    result = np.take(tensor, source, axis=dimension)
+    if places.size < length:
+        result[(slice(None),) * dimension + (lacking,)] = 0
+    return result
 
 
 def sides_of(graph: UnitGraph, group: str, matched: set[str]) -> list[Side]:

@@ -166,7 +166,8 @@ class Scaled:
 class Like:
     """A kind, and a few real inputs to imitate: every second one is mixed with one of them.
 
-    Or it is one of them: a network of pictures knows no two that shine through each other.
+    Or they stand beside those of the kind, at most half of all: a network of pictures knows no two
+    that shine through each other.
     """
 
     kind: Inputs
@@ -181,8 +182,12 @@ class Like:
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (count, inputs)."""
         made = self.kind.make(networks, count, rng)
-        if not self.mixed:
-            made[::2] = Given(self.rows).make(networks, len(made[::2]), rng)
+        if (
+            not self.mixed
+        ):  # each real one at most once: what stands there often is learned by heart
+            number = min(len(self.rows), -(-len(made) // 2))
+            places = np.linspace(0, len(made) - 1, number).round().astype(int)
+            made[places] = Given(self.rows).make(networks, number, rng)
             return made
         mixed = made[::2]
         share = rng.uniform(size=(len(mixed), 1)).astype(np.float32)

@@ -19,6 +19,7 @@ from pfnm.fusing.activity import Activity, activities, fit_rows, responses
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
+from pfnm.fusing.memory import give_back
 from pfnm.fusing.order import as_listed, in_order, listed_order, start_in_order, unit_order
 from pfnm.fusing.probes import (
     CHECK_PROBES,
@@ -71,7 +72,7 @@ def fuse_joint(
     """
     networks = [centred(*pair) for pair in zip(sites.networks, sites.known, strict=True)]
     sites = replace(sites, networks=networks)
-    modules = networks[0].program.examples is not None
+    modules = sites.modules
     orders = [(listed_order if modules else unit_order)(network) for network in networks]
     ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
@@ -83,7 +84,7 @@ def fuse_joint(
     best: Solution | None = None
     if not modules:  # of which the paper's way gives no mean of outputs
         best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
-    best_share, tried = -inf, []
+    best_share, tried, again = -inf, [], None
     if best is not None:
         best_share = sure_agreement(best.network, to_check)
         tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
@@ -100,6 +101,7 @@ def fuse_joint(
     ]
     for emphasis, sweep, matchings, inner in states:
         first = network = None  # all networks of one matching have the same first map
+        give_back(sites)
         assignments = {name: found.assignments for name, found in matchings.items()} | inner
         for ridge, network in repaired(ordered, assignments, to_fit, leaving):
             first = network.first_values(to_check.inputs) if first is None else first
@@ -109,7 +111,14 @@ def fuse_joint(
             if share > best_share:
                 listed = as_listed(assignments, orders, graph.inner)
                 best, best_share = Solution.of(network, matchings, listed), share
+                again = assignments if modules and ridge is None else None
+        if best is not None and again is not None:  # made again below: no room for it here
+            best = replace(best, network=sites.networks[0])
     assert best is not None
+    first = network = None
+    if again is not None:
+        _, network = next(repaired(ordered, again, to_fit, leaving))
+        best = replace(best, network=network)
     if modules:
         best, more = best_whole(ordered, limits, best, best_share, to_fit, to_check, leaving)
         tried += more
@@ -171,6 +180,7 @@ def joint_states(
             left.remove(group)
             own = prior.for_group(group)
             atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
+            give_back(sites)
             matchings[group] = match(
                 in_single(atoms, precisions),
                 own,
@@ -183,6 +193,8 @@ def joint_states(
                 on_step=on_step,
                 used_up=True,
             )
+            del atoms  # before the next group's are made
+            give_back(sites)
             known[group] = matchings[group].assignments
             known |= inner_assignments(sites, group, known)
         if sweep > 0:

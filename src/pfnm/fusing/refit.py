@@ -20,6 +20,7 @@ from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 
+NORMED = 2**19  # numbers of a weight whose norms are taken at a time
 MOST_SCALED = 10.0  # times, up or down: a unit that hardly does anything is not blown up
 TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
 
@@ -49,9 +50,11 @@ def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> di
 
 def _norms(weight: Tensor, at: Map) -> Array:
     """The norm of what leads into each unit."""
-    rows = np.moveaxis(weight.astype(float), at.writes, 0).reshape(weight.shape[at.writes], -1)
-    result: Array = np.linalg.norm(rows.T, axis=0)
-    return result
+    units = np.moveaxis(weight, at.writes, 0)
+    count = max(1, NORMED // units[0].size)  # a large weight is not held in double
+    blocks = (units[start : start + count] for start in range(0, len(units), count))
+    found = [np.linalg.norm(b.astype(float).reshape(len(b), -1).T, axis=0) for b in blocks]
+    return np.concatenate(found)
 
 
 def refit(
@@ -68,7 +71,7 @@ def refit(
     (`refit_targets`). `ridge` pulls towards the given network. What has no target stays. first:
     what leaves the first map, where it is known. rows: as for the targets.
     """
-    tensors = {name: np.asarray(t, dtype=float) for name, t in network.tensors.items()}
+    tensors: dict[str, Any] = {name: np.asarray(t) for name, t in network.tensors.items()}
 
     def visit(at: Map, features: Any, values: Any) -> Mapping[str, Tensor] | None:
         if at.weight not in targets:
@@ -81,11 +84,11 @@ def refit(
             entering = np.ascontiguousarray(features.T, np.float32)
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
             changed = unmatrix(found, weight, at)
-        tensors[at.weight] = changed
-        fitted = {at.weight: changed.astype(np.float32)}
-        if at.bias is not None and new_bias is not None:
-            tensors[at.bias] = new_bias
-            fitted[at.bias] = new_bias.astype(np.float32)
+        tensors[at.weight] = changed.astype(weight.dtype)
+        fitted = {at.weight: tensors[at.weight].astype(np.float32, copy=False)}
+        if at.bias is not None and bias is not None and new_bias is not None:
+            tensors[at.bias] = new_bias.astype(bias.dtype)
+            fitted[at.bias] = tensors[at.bias].astype(np.float32, copy=False)
         return fitted
 
     network.run(probing.inputs, visit, first, rows)
@@ -204,14 +207,22 @@ def wanted_values(
 def _least_squares(
     values: Tensor, missing: Tensor, weight: Array, bias: Array | None, ridge: float
 ) -> tuple[Array, Array | None]:
-    """The weights (and bias) nearest the given ones that add `missing` to what leaves them."""
+    """The weights (and bias) nearest the given ones that add `missing` to what leaves them.
+
+    With X the values, (features, rows), M what is missing and c the pull, the change is
+    (X X' + c)^-1 X M', or, with fewer rows than features, the same as X (X' X + c)^-1 M'.
+    """
     start = weight.T
     if bias is not None:
         values = np.concatenate([values, np.ones((1, values.shape[1]), dtype=values.dtype)])
         start = np.concatenate([start, bias[:, None]], axis=1)
-    gram = (values @ values.T).astype(float)
-    pull = ridge * max(float(np.trace(gram)) / len(gram), TINY)
+    features, rows = values.shape
+    gram = (values @ values.T if features <= rows else values.T @ values).astype(float)
+    pull = ridge * max(float(np.trace(gram)) / features, TINY)
     gram[np.diag_indices_from(gram)] += pull
-    change = np.linalg.solve(gram, (values @ missing.T).astype(float))
+    if features <= rows:
+        change = np.linalg.solve(gram, (values @ missing.T).astype(float))
+    else:
+        change = values @ np.linalg.solve(gram, missing.T.astype(float)).astype(values.dtype)
     result = start.T + change
     return (result, None) if bias is None else (result[:-1], result[-1])

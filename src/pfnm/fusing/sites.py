@@ -46,10 +46,16 @@ class Sites:
     """The pooled scaling in whose units the networks take their inputs, if there is one."""
 
     @property
+    def modules(self) -> bool:
+        """Whether they are traced modules, which may be large."""
+        return self.networks[0].program.examples is not None
+
+    @property
     def dtype(self) -> np.dtype[Any]:
-        """In which precision they are matched and averaged: that of modules, which may be large."""
-        modules = self.networks[0].program.examples is not None
-        return np.result_type(*(n.dtype for n in self.networks)) if modules else np.dtype(float)
+        """In which precision they are matched and averaged: modules in their own."""
+        return (
+            np.result_type(*(n.dtype for n in self.networks)) if self.modules else np.dtype(float)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -89,6 +89,8 @@ def average_round(
         for name in names
     }
     starts = {name: sent for name, sent in down.items() if name in active}
+    if state.server.sent:  # the network was matched, and its batch normalisation is at rest
+        starts = {name: federation.at_home(name, sent) for name, sent in starts.items()}
     recipe = replace(setting.recipe_of(number), proximal=setting.proximal if proximal else 0.0)
     if setting.sgd_rate is not None:
         recipe = replace(recipe, optimizer="sgd", learning_rate=setting.sgd_rate)

@@ -98,6 +98,13 @@ def match(
     so many bytes are kept between steps to save work (0: none), beside the atoms and global units.
     drawn: every step takes not the best assignment but one drawn by chance, likelier the better it
     is (Gumbel noise on its scores).
+
+    >>> rng = np.random.default_rng(0)
+    >>> topics = rng.normal(size=(9, 40))
+    >>> seen = [rng.permutation(9)[:5] for _ in range(6)]
+    >>> found = match([topics[own] + 0.5 * rng.normal(size=(5, 40)) for own in seen])
+    >>> found.width, np.unique(np.concatenate(seen)).size
+    (9, 9)
     """
     rng = np.random.default_rng(0) if rng is None else rng
     if prior is None:
@@ -132,6 +139,8 @@ def match(
         sweeps = prior.choices.round_sweeps if sweeps is None else sweeps
     orders = (rng.permutation(len(sites)) for _ in itertools.count())
     assignments, objective, trace, settled = _run(matcher, first, orders, sweeps)
+    if used_up:
+        vectors, seen = [], np.empty((0, mean.size))
     return Matching(
         assignments,
         np.bincount(np.concatenate(assignments)),
@@ -140,9 +149,7 @@ def match(
         prior,
         tuple(trace),
         settled,
-        partial(
-            _mean, () if used_up else vectors, seen, assignments, mean, 1 / prior.prior_variance
-        ),
+        partial(_mean, vectors, seen, assignments, mean, 1 / prior.prior_variance),
     )
 
 
@@ -214,7 +221,7 @@ class Matcher:
         self.prior, self.width_limit = prior, width_limit
         self.found: list[Array | None] = [None] * len(sites)  # scores of founding, once known
         self.number = number_terms(max(self.widths), prior, len(sites))
-        self.posterior = Posterior(priors, sites[0])
+        self.posterior = Posterior(priors, sites[0], width_limit)
         self.join = KeptScores(sites, widths, prior, self.posterior, memory)
         self.slots: list[IntArray | None] = [None] * len(sites)
         self.changes = 0  # steps so far that changed an assignment

@@ -6,7 +6,7 @@ order in which units were founded, which is the order they are numbered in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from pfnm.networks.network import Array
 
 GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a unit
 BLOCK = 64  # slots come in whole blocks: a product at the edge of a matrix may round otherwise
+ADDED = 2**19  # numbers that are added at a time: large units are not held once more
 
 
 def in_blocks(count: int) -> int:
@@ -73,12 +74,9 @@ class PartSums:
     def grow(self, capacity: int) -> None:
         """Make room for `capacity` slots; the new ones hold the prior."""
         new = np.arange(len(self.sums), capacity)
-        more = np.empty((new.size, self.sums.shape[1]), dtype=self.sums.dtype)
-        self.sums = np.concatenate([self.sums, more]) if len(self.sums) else more
-        self.precisions = np.concatenate(
-            [self.precisions, np.empty((new.size, self.precisions.shape[1]))]
-        )
-        self.squares = np.concatenate([self.squares, np.empty(new.size)])
+        self.sums = _longer(self.sums, capacity)
+        self.precisions = _longer(self.precisions, capacity)
+        self.squares = _longer(self.squares, capacity)
         self.reset(new)
 
     def reset(self, slots: IntArray) -> None:
@@ -89,17 +87,24 @@ class PartSums:
 
     def absorb(self, slots: IntArray, part: Part) -> None:
         """Add a site's vectors at distinct slots."""
-        rows = self.sums[slots]
-        rows += part.weighted
         self.precisions[slots] += part.precision
-        self._put(slots, rows)
+        for here in self._blocks(slots):
+            rows = self.sums[slots[here]]
+            rows += part.weighted[here]
+            self._put(slots[here], rows)
 
     def release(self, slots: IntArray, part: Part) -> None:
         """Take a site's vectors out again."""
-        rows = self.sums[slots]
-        rows -= part.weighted
         self.precisions[slots] -= part.precision
-        self._put(slots, rows)
+        for here in self._blocks(slots):
+            rows = self.sums[slots[here]]
+            rows -= part.weighted[here]
+            self._put(slots[here], rows)
+
+    def _blocks(self, slots: IntArray) -> Iterator[slice]:
+        """Some of these slots at a time."""
+        count = max(1, ADDED // self.sums.shape[1])
+        return (slice(start, start + count) for start in range(0, slots.size, count))
 
     def _put(self, slots: IntArray, rows: Array) -> None:
         self.sums[slots] = rows
@@ -118,10 +123,20 @@ class PartSums:
         return result
 
 
+def _longer(values: Array, length: int) -> Array:
+    """With room for so many rows."""
+    result = np.empty((length, *values.shape[1:]), dtype=values.dtype)
+    result[: len(values)] = values
+    return result
+
+
 class Posterior:
     """The sums of all parts, with the popularity and the age of every global unit."""
 
-    def __init__(self, priors: Sequence[PriorPart], site: Sequence[Part]) -> None:
+    def __init__(
+        self, priors: Sequence[PriorPart], site: Sequence[Part], width_limit: int | None = None
+    ) -> None:
+        self.width_limit = width_limit
         self.parts = [PartSums(prior, part) for prior, part in zip(priors, site, strict=True)]
         self.popularity: IntArray = np.zeros(0, dtype=np.intp)
         self.born: IntArray = np.zeros(0, dtype=np.intp)
@@ -135,7 +150,10 @@ class Posterior:
         slots = np.concatenate([free, fresh])
         self.used += fresh.size
         if self.used > self.popularity.size:
-            capacity = in_blocks(max(self.used, GROWTH * self.popularity.size))
+            room = GROWTH * self.popularity.size
+            if self.width_limit is not None:
+                room = min(room, self.width_limit)
+            capacity = in_blocks(max(self.used, room))
             more = capacity - self.popularity.size
             self.popularity = np.pad(self.popularity, (0, more))
             self.born = np.pad(self.born, (0, more))

@@ -24,6 +24,7 @@ class Account:
     """A fusion as its record tells it; what a record does not have is empty or None."""
 
     sites: Sequence[SiteTold]
+    """None where there were so many that the record does not name them."""
     widths: Mapping[str, int]
     objective: float | None
     agreement: float | None
@@ -44,7 +45,7 @@ class Account:
     def together(self) -> int | None:
         """The parameters of all sites, where they are known."""
         found = [site.parameters for site in self.sites if site.parameters is not None]
-        return sum(found) if len(found) == len(self.sites) else None
+        return sum(found) if found and len(found) == len(self.sites) else None
 
     @property
     def class_counts(self) -> list[list[float]] | None:
@@ -59,7 +60,7 @@ def account(record: Mapping[str, Any], file: str) -> Account:
     """The record of a fusion, or an error that names the file it came from."""
     sites = [_site(own) for own in _dicts(record.get("sites"))]
     widths = _whole(record.get("widths"))
-    if record.get("kind") != "fusion" or not sites or not widths:
+    if record.get("kind") != "fusion" or not widths:
         raise PFNMError(
             f"{file}: it has no record of a fusion, so there is nothing to report of it; give a "
             "file that pfnm fused, or a folder of a run or an experiment (pfnm inspect shows other "

@@ -11,13 +11,14 @@ from typing import Any
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched
 SERIES = 12  # colours for series in page.css
 STEPS = 7  # of the ramp from little to much
-SHAPES = {  # and how they look in text
+SHAPES = {  # and how they look in text; seven, so that with twelve colours no pair comes twice soon
     "circle": "\N{BLACK CIRCLE}",
     "square": "\N{BLACK SQUARE}",
     "triangle-up": "\N{BLACK UP-POINTING TRIANGLE}",
     "diamond": "\N{BLACK DIAMOND}",
     "cross": "\N{HEAVY GREEK CROSS}",
     "triangle-down": "\N{BLACK DOWN-POINTING TRIANGLE}",
+    "triangle-right": "\N{BLACK RIGHT-POINTING TRIANGLE}",
 }
 QUIET = "var(--quiet)"
 LOG_ROOM = 1.25  # beyond the least and the most on a logarithmic axis

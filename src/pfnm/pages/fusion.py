@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.kinds import parsed_kind
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
-from pfnm.networks.network import Network
+from pfnm.networks.network import Array, Network
 from pfnm.pages.account import Account
 from pfnm.pages.charts import SERIES, coloured
 from pfnm.pages.classes import classes_chart
@@ -21,7 +22,7 @@ from pfnm.pages.provenance import provenance
 from pfnm.pages.search import search
 from pfnm.pages.sizes import sizes
 from pfnm.pages.text import between, plural, share
-from pfnm.pages.units import shared_chart, unit_chart
+from pfnm.pages.units import confidence_chart, shared_chart, unit_chart
 from pfnm.pages.weights import strips
 
 MOST_PICTURES = 12  # of groups, the widest ones; all are in the charts of all layers
@@ -36,15 +37,17 @@ def fusion_page(
     *,
     solution: Solution | None = None,
     sites: Sites | None = None,
+    confidence: Mapping[str, Sequence[Array]] | None = None,
     origin: str = "",
 ) -> Page:
     """A fusion on one page.
 
     network: the fused one, where it could be made of what there is; solution, sites: where they are
-    at hand, as they are while fusing. origin: the file it was read from.
+    at hand, as they are while fusing; confidence: as `Fusion.confidence`, if it is wanted. origin:
+    the file it was read from.
     """
     sections = [
-        _units(told, solution),
+        _units(told, solution, confidence),
         _weights(told, network, solution, sites),
         sizes(told, parameters),
         search(told),
@@ -55,7 +58,7 @@ def fusion_page(
     ]
     return Page(
         "report of a fusion",
-        f"{plural(len(told.sites), 'network')} became one",
+        f"{plural(len(told.sites), 'network')} became one" if told.sites else "Many became one",
         _lead(told, parameters),
         _figures(told, parameters),
         [section for section in sections if section is not None],
@@ -77,8 +80,8 @@ def _lead(told: Account, parameters: int) -> str:
 
 def _figures(told: Account, parameters: int) -> dict[str, tuple[str, str]]:
     together = told.together
-    found = {
-        "Sites": (f"{len(told.sites):,}", "networks trained apart"),
+    found = {} if not told.sites else {"Sites": (f"{len(told.sites):,}", "networks trained apart")}
+    found |= {
         "Parameters": (
             f"{parameters:,}",
             "" if together is None else f"the sites together {together:,}",
@@ -92,14 +95,18 @@ def _figures(told: Account, parameters: int) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _units(told: Account, solution: Solution | None) -> Section | None:
+def _units(
+    told: Account, solution: Solution | None, confidence: Mapping[str, Sequence[Array]] | None
+) -> Section | None:
     if not told.shared:
         return None
     groups = list(told.shared)
     series = coloured(groups if len(groups) <= SERIES else [ALL_LAYERS])
     counts = told.shared.values()
     total, alone = sum(map(sum, counts)), sum(own[0] for own in counts if own)
-    shared = shared_chart(told.shared, series)
+    charts = [shared_chart(told.shared, series)]
+    if confidence is not None:
+        charts.append(confidence_chart(confidence, series))
     parts: list[Any] = []
     says = ""
     if solution is not None:
@@ -116,7 +123,7 @@ def _units(told: Account, solution: Solution | None) -> Section | None:
         )
         if len(groups) > MOST_PICTURES:
             says += f" The {MOST_PICTURES} widest of {len(groups)} layers are shown."
-    parts.append(Panels([shared], series if len(series) > 1 else {}))
+    parts.append(Panels(charts, series if len(series) > 1 else {}))
     parts.append(_layers(told))
     heading = f"{total - alone:,} of {total:,} units are shared, {alone:,} are one site's own"
     return Section("Units", heading, says, parts)
@@ -181,7 +188,9 @@ def _groups(network: Network | None) -> Section | None:
     return Section("Groups", heading, says, [Panels([groups_chart(network)])])
 
 
-def _sites(told: Account, network: Network | None) -> Section:
+def _sites(told: Account, network: Network | None) -> Section | None:
+    if not told.sites:
+        return None
     counts = told.class_counts
     examples = None if counts is None else np.array(counts)
     weights = told.options.get("site_weights")

@@ -28,7 +28,7 @@ def provenance(told: Account, origin: str, *, whole: bool) -> Section:
         parts.append(Table(("site", "sha256 of its file"), hashed, "Files"))
     says = f"From the record in {origin}." if origin else ""
     if not whole:
-        missing = ["which site gave which unit", "the sites' weights"]
+        missing = ["which site gave which unit", "how sure that is", "the sites' weights"]
         missing += [] if told.shared else ["how many sites share a unit"]
         missing += [] if told.candidates else ["what else was tried"]
         missing += [] if told.objectives else ["the objective by sweep"]

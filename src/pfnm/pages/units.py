@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Array
 from pfnm.pages.charts import (
     STEPS,
     Chart,
@@ -27,6 +28,8 @@ from pfnm.pages.text import plural
 MOST_CELLS = 3000  # of a picture that shows every unit; a browser draws so many at once
 MOST_ROWS = 40  # sites that have a row of their own
 MOST_COLUMNS = 120  # of a picture that shows shares
+CONFIDENCE_BINS = 10
+SURE = 0.5  # of draws in which a unit stays
 MOST_COUNTS = 30  # numbers of sites that have a bar of their own
 
 
@@ -188,7 +191,7 @@ def shared_chart(shared: Mapping[str, Sequence[int]], series: Colours) -> Chart:
         mark={"type": "bar", "cornerRadiusEnd": 1},
         encoding={
             "x": axis("sites", "sites that share a unit", "ordinal", sort=labels,
-                      axis={"labelAngle": 0}),
+                      axis={"labelAngle": 0}, scale={"domain": labels}),
             "y": axis("units", "global units"),
             "color": by_series(series),
             "tooltip": tip(("series", "layer"), ("sites", "sites"), ("units", "units", ",")),
@@ -200,5 +203,36 @@ def shared_chart(shared: Mapping[str, Sequence[int]], series: Colours) -> Chart:
         "or more.",
         switched(spec),
         {"sites": "sites", "series": "layer", "units": "global units"},
-        [[label, name, number] for (label, name), number in totals.items()],
+        [[label, name, number] for (label, name), number in totals.items() if number],
+    )
+
+
+def confidence_chart(confidence: Mapping[str, Sequence[Array]], series: Colours) -> Chart:
+    """How many of the sites' units are how sure of their match; a colour a group."""
+    edges = np.linspace(0, 1, CONFIDENCE_BINS + 1)
+    labels = [f"{100 * low:.0f}-{100 * high:.0f}" for low, high in itertools.pairwise(edges)]
+    totals: dict[tuple[str, str], int] = {}
+    for group, own in confidence.items():
+        name = group if group in series else next(iter(series))
+        for label, number in zip(labels, np.histogram(np.concatenate(own), edges)[0], strict=True):
+            totals[label, name] = totals.get((label, name), 0) + int(number)
+    values = np.concatenate([found for own in confidence.values() for found in own])
+    spec = base(
+        230,
+        mark={"type": "bar", "cornerRadiusEnd": 1},
+        encoding={
+            "x": axis("sure", "how sure a unit's match is (%)", "ordinal", sort=labels,
+                      axis={"labelAngle": 0}, scale={"domain": labels}),
+            "y": axis("units", "units of the sites"),
+            "color": by_series(series),
+            "tooltip": tip(("series", "layer"), ("sure", "how sure (%)"), ("units", "units", ",")),
+        },
+    )  # fmt: skip
+    return Chart(
+        "How sure the matches are",
+        f"{(values >= SURE).mean():.0%} of the sites' units keep their place in at least half of "
+        f"the assignments drawn by chance; a match is {values.mean():.0%} sure on average.",
+        switched(spec),
+        {"sure": "how sure (%)", "series": "layer", "units": "units of the sites"},
+        [[label, name, number] for (label, name), number in totals.items() if number],
     )

@@ -12,6 +12,7 @@ import numpy as np
 from pfnm.errors import PFNMError
 from pfnm.lab.methods import METHODS
 from pfnm.lab.records import Row, Run, read_rows, read_run
+from pfnm.lab.setting import PERCEPTRON
 from pfnm.pages.charts import (
     Chart,
     Colours,
@@ -100,10 +101,12 @@ def _title(told: Told, best: str | None, measured: dict[str, float]) -> str:
 
 def _lead(run: Run) -> str:
     setting = run.setting
-    hidden = ", ".join(map(str, setting.hidden))
+    network = f"hidden layers of {', '.join(map(str, setting.hidden))}"
+    if setting.model != PERCEPTRON:
+        network = f"model {setting.model}"
     return (
         f"{Path(setting.data).stem}, {plural(setting.sites, 'site')}, {setting.split} split, "
-        f"hidden layers of {hidden}, {plural(setting.rounds, 'round')}, seed {setting.seed}. "
+        f"{network}, {plural(setting.rounds, 'round')}, seed {setting.seed}. "
         "Accuracy is on test examples."
     )
 

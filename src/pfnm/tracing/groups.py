@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pfnm.errors import PFNMError
 from pfnm.networks.graph import INPUT, OUTPUT, Axis, Part, Role, UnitGraph
-from pfnm.tracing.axes import Dim, Pin, factors, find, leaves
+from pfnm.tracing.axes import Dim, Pin, factors, find, leaves, product
 from pfnm.tracing.export import Exported
 from pfnm.tracing.layout import Layout, pieces, settle, sizes_in_example
 from pfnm.tracing.rules.call import Value
@@ -31,6 +32,42 @@ class Pinned:
     def __str__(self) -> str:
         where = f" ({self.operation} in {self.module or 'the module'})" if self.operation else ""
         return f"{self.tensor} axis {self.axis}, {self.size}: {self.reason}{where}"
+
+
+ByHand = Sequence[Mapping[str, int]]
+"""Unit groups as somebody states them: of each the axis along which it lies, by tensor."""
+
+
+def join_by_hand(found: Walk, groups: ByHand) -> None:
+    """Axes that somebody says are one group, whatever stood in the way; the proof judges it.
+
+    An axis that is longer than the others lists so many entries for each unit, as flattened maps.
+    """
+    for group in groups:
+        dims = [_stated(found, name, axis) for name, axis in group.items()]
+        units = min(dims, key=lambda dim: dim.size)
+        for leaf in (own for dim in dims for own in leaves(dim)):
+            if leaf.pin is not None and leaf.pin.in_the_way:
+                leaf.pin = None
+        for dim in dims:
+            each, rest = divmod(dim.size, units.size)
+            if rest:
+                raise PFNMError(
+                    f"a group by hand has axes of {units.size} and {dim.size} entries, which is no "
+                    f"multiple: {dict(group)}; state axes of the same units"
+                )
+            entries = found.joiner.leaf(each, Pin("position", "entries of a unit, by hand"))
+            found.joiner.join(dim, units if each == 1 else product([units, entries]))
+
+
+def _stated(found: Walk, name: str, axis: int) -> Dim:
+    dims = found.tensors.get(name)
+    if dims is None or not 0 <= axis < len(dims):
+        raise PFNMError(
+            f"a group by hand lies along axis {axis} of {name!r}, and there is no such; tensors: "
+            f"{', '.join(found.tensors)}"
+        )
+    return dims[axis]
 
 
 def pin_outputs(found: Walk, exported: Exported, output: int) -> None:

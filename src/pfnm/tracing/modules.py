@@ -18,11 +18,13 @@ from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.threads import one_of_torch
 from pfnm.tracing.examples import examples_of
+from pfnm.tracing.groups import ByHand
+from pfnm.tracing.onnx_module import OnnxModule
 from pfnm.tracing.proof import distance
 from pfnm.tracing.resize import resized, runs_like
 from pfnm.tracing.rules.call import Rule
 from pfnm.tracing.running import ModuleProgram
-from pfnm.tracing.trace import Trace, module_outputs, trace
+from pfnm.tracing.trace import Trace, module_outputs, program_outputs, trace
 
 SAME = 1e-4  # relative: outputs of a module and of the trace of another, in single precision
 STATISTICS_ROWS = 128  # on which batch normalisation's statistics are computed
@@ -39,13 +41,18 @@ def from_modules(
     labels: Sequence[Sequence[Label] | None] | None = None,
     names: Sequence[str] | None = None,
     rules: Mapping[str, Rule] | None = None,
+    groups: ByHand = (),
 ) -> list[Network]:
     """Modules of one architecture as networks: traced once, each proved to be what was traced."""
     args, kwargs = given_inputs(example_inputs)
-    found = trace(modules[0], *args, output=output, rules=rules, **kwargs)
+    found = trace(modules[0], *args, output=output, rules=rules, groups=groups, **kwargs)
     _refuse_pinned(found)
     program = _taking_rows(
-        ModuleProgram(found, examples_of(found.example.inputs, found.example.kwargs)),
+        ModuleProgram(
+            found,
+            examples_of(found.example.inputs, found.example.kwargs),
+            source=modules[0] if isinstance(modules[0], OnnxModule) else None,
+        ),
         found.tensors(modules[0]),
     )
     graph = program.folding.graph(_with_outputs(found))
@@ -126,9 +133,11 @@ def refusal(module: nn.Module, network: Network) -> str | None:
     program = program_of(network)
     example = program.trace.example
     unfolded = program.folding.unfold(network.tensors)
-    expected = program.trace.program.run(unfolded, example.inputs, example.kwargs)
-    state = program.trace.state(unfolded)
-    return runs_like(module, state, example.inputs, dict(example.kwargs), expected, program.answer)
+    own = program.trace.program
+    expected = program_outputs(own, unfolded, example)[own.output]
+    state, kwargs = program.trace.state(unfolded), dict(example.kwargs)
+    with example.seeded():
+        return runs_like(module, state, example.inputs, kwargs, expected, program.answer)
 
 
 def given_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -154,8 +163,8 @@ def _refuse_pinned(found: Trace) -> None:
     for own in found.pinned:
         if own.in_the_way:
             raise PFNMError(
-                f"{found.name}: {own}; give a rule for the operation (axis_rules=...), or a "
-                "pfnm.Network with the groups stated by hand"
+                f"{found.name}: {own}; give a rule for the operation (axis_rules=...), or state "
+                f"the group by hand (axis_groups=[{{{own.tensor!r}: {own.axis}, ...}}])"
             )
 
 
@@ -163,7 +172,7 @@ def _check_same(module: nn.Module, name: str, found: Trace, tensors: Mapping[str
     """An error unless a module answers as the trace of the first one does with its tensors."""
     expected = module_outputs(module, found.example)[found.program.output]
     try:
-        answered = found.program.run(tensors, found.example.inputs, found.example.kwargs)
+        answered = program_outputs(found.program, tensors, found.example)[found.program.output]
         same = answered.shape == expected.shape and distance(answered, expected) <= SAME
     except RuntimeError:  # whatever PyTorch says of sizes that do not fit
         same = False
@@ -206,6 +215,19 @@ def program_of(network: Network) -> ModuleProgram:
     if not isinstance(network.program, ModuleProgram):
         raise PFNMError(f"{network.name} is no traced module, which this needs")
     return network.program
+
+
+def to_graph(network: Network, notes: Mapping[str, Any], inputs: Inputs | None = None) -> bytes:
+    """The ONNX graph that the first site was read from, with the network's tensors."""
+    program = program_of(network)
+    if program.source is None:
+        raise PFNMError(
+            "only what was fused from ONNX graphs is written as one; choose another format, or "
+            "torch.onnx.export(fusion.model, ...)"
+        )
+    module = to_module(network, program.source, inputs)
+    assert isinstance(module, OnnxModule)
+    return module.written(program.trace.example.inputs, notes)
 
 
 def module_with(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Program:
 
     def run(
         self,
-        tensors: Mapping[str, AnyTensor],
+        tensors: Mapping[str, AnyTensor] | Prepared,
         inputs: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -119,7 +120,7 @@ class Program:
 
     def outputs(
         self,
-        tensors: Mapping[str, AnyTensor],
+        tensors: Mapping[str, AnyTensor] | Prepared,
         inputs: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -130,6 +131,15 @@ class Program:
         """All outputs, in the order in which they are nested."""
         with torch.set_grad_enabled(grad):
             return _Run(self, tensors, inputs, kwargs or {}, visit, double).outputs()
+
+    def prepared(self, tensors: Mapping[str, AnyTensor]) -> Prepared:
+        """Tensors to be run on many inputs."""
+        sizes = self.sizes(tensors)
+        bound = {leaf: sizes[space] for leaf, space in self.spaces.items() if space in sizes}
+        size = self.size_of(sizes)
+        return Prepared(
+            {name: _original(self.layouts[name], own, size) for name, own in tensors.items()}, bound
+        )
 
     def size_of(self, sizes: Mapping[str, int]) -> SizeOf:
         """The lengths of leaves where spaces have these sizes."""
@@ -146,13 +156,21 @@ class Program:
         return self.graph.sizes({name: tuple(own.shape) for name, own in tensors.items()})
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Tensors in the shapes of the module, and how long leaves are with them: for many runs."""
+
+    tensors: Mapping[str, Tensor]
+    bound: Mapping[int, int]
+
+
 class _Run:
     """One run: what nodes hold, and how long leaves are."""
 
     def __init__(
         self,
         program: Program,
-        tensors: Mapping[str, AnyTensor],
+        tensors: Mapping[str, AnyTensor] | Prepared,
         inputs: Sequence[Any],
         kwargs: Mapping[str, Any],
         visit: Visit | None,
@@ -162,12 +180,9 @@ class _Run:
         self.visit = visit
         self.double = double
         self.env: Env = {}
-        self.bound: dict[int, int] = {}
-        sizes = program.sizes(tensors)
-        for leaf, space in program.spaces.items():
-            if space in sizes:
-                self.bound[leaf] = sizes[space]
-        self.tensors = {name: self._original(name, own) for name, own in tensors.items()}
+        prepared = tensors if isinstance(tensors, Prepared) else program.prepared(tensors)
+        self.bound = dict(prepared.bound)
+        self.tensors = dict(prepared.tensors)
         self._place(inputs, kwargs)
 
     def size(self, leaf: Dim) -> int:
@@ -236,12 +251,6 @@ class _Run:
         each = length(dim, self.size) - least
         self.bound[id(leaf)] = (found - least) // each if each else leaf.size
 
-    def _original(self, name: str, tensor: AnyTensor) -> Tensor:
-        own = torch.as_tensor(np.asarray(tensor) if isinstance(tensor, np.ndarray) else tensor)
-        found = self.program.layouts[name].original(own, self.size)
-        assert isinstance(found, Tensor)
-        return found
-
     def _wide(self, value: Any) -> Any:
         if self.double and isinstance(value, Tensor) and value.dtype in DOUBLE:
             return value.to(DOUBLE[value.dtype])
@@ -289,7 +298,7 @@ class _Run:
         if not new:
             return result
         for name, tensor in new.items():
-            self.tensors[name] = self._original(name, tensor)
+            self.tensors[name] = _original(self.program.layouts[name], tensor, self.size)
         for node in self.program._placeholders:
             source = self.program._exported.sources[node.name]
             if source.kind == "tensor" and source.name in new:
@@ -306,6 +315,13 @@ class _Run:
                 env[step.node] = self._call(step, env)
                 if step.node in self.env:
                     self.env[step.node] = env[step.node]
+
+
+def _original(layout: Layout, tensor: AnyTensor, size: SizeOf) -> Tensor:
+    own = torch.as_tensor(np.asarray(tensor) if isinstance(tensor, np.ndarray) else tensor)
+    found = layout.original(own, size)
+    assert isinstance(found, Tensor)
+    return found
 
 
 def _doubled(value: Any) -> Any:

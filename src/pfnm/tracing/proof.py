@@ -6,7 +6,8 @@ zeros at initialisation hide nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, TypeVar
@@ -43,6 +44,13 @@ class Example:
     inputs: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     seed: int = 0
+
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """Within, what a network draws at random is the same every time."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            yield
 
 
 def proved(
@@ -88,8 +96,7 @@ class _Proof:
 
     def _outputs(self, tensors: Tensors) -> list[Tensor]:
         example = self.example
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(example.seed)
+        with example.seeded():
             double = self.tolerance == TOLERANCE
             results = self.program.outputs(tensors, example.inputs, example.kwargs, double=double)
         chosen = self.program.output

@@ -6,6 +6,7 @@ inputs are moved, by gradient, until they leave the same there: in every layer, 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,10 +27,11 @@ from pfnm.tracing.running import ModuleProgram
 
 POOL = 1600  # inputs that are fitted, and drawn from for every purpose
 # What may go into them, which makes them fewer for large networks: a minute or so of one core.
-FITTING_WORK = 2e13  # multiplications
+FITTING_WORK = 2.5e12  # multiplications
 FITTING_VALUES = 1.2e10  # numbers that leave maps, which small convolutions take most time for
-LEAST = 64
+LEAST = 32  # fewer say little of means and variances: they are then left as they are
 BATCH = 200  # of them are fitted together: their mean and variance are what is compared
+LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 500 MB with their gradients
 STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
 BACKWARD = 3  # times the work of a run: with gradients
 MOST_SITES = 2  # to which one batch is fitted, so that many sites cost no more than two
@@ -87,11 +89,15 @@ class Remembered:
         runs = STEPS * self._together
         most = min(FITTING_WORK / (BACKWARD * cost.work), FITTING_VALUES / cost.values) / runs
         half = int(np.clip(most, LEAST, POOL)) // 2
+        size = min(BATCH, LIVE_VALUES / cost.values)
         found = []
         for share in (0.0, CLASSES):
             starts = self.kind.make(self.sites, half, rng)
-            batches = np.array_split(starts, max(1, round(half / BATCH)))
-            found.append(np.concatenate([self._fitted(batch, share, rng) for batch in batches]))
+            batches = np.array_split(starts, max(1, round(half / size)))
+            if most >= LEAST:
+                with contextlib.suppress(RuntimeError):  # an operation that has no gradient
+                    batches = [self._fitted(batch, share, rng) for batch in batches]
+            found.append(np.concatenate(batches))
         return found[0], found[1]
 
     def __str__(self) -> str:

@@ -20,6 +20,8 @@ from pfnm.threads import one_of_torch
 from pfnm.tracing.axes import SizeOf, leaves
 from pfnm.tracing.examples import Examples
 from pfnm.tracing.folding import Folding, Norm, Statistics
+from pfnm.tracing.onnx_module import OnnxModule
+from pfnm.tracing.program import Prepared
 from pfnm.tracing.rules.call import Map as TracedMap
 from pfnm.tracing.seeing import at_positions, convolved_rows, plain_rows
 from pfnm.tracing.trace import Trace
@@ -43,6 +45,8 @@ class ModuleProgram:
     activation_told: bool = True
     cost: Cost | None = None
     """Of one example."""
+    source: OnnxModule | None = None
+    """The graph that the first module was read from, to be written again."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", self.cost or cost_of(self.trace))
@@ -162,7 +166,8 @@ class ModuleProgram:
         axis = _output_axis(self.trace)
         look = None if visit is None else self._looking(tensors, visit, rows)
         block = len(inputs) if rows is not None else None
-        found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look, block)]
+        with self.trace.example.seeded():
+            found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look, block)]
         return np.concatenate(found)
 
     def run_torch(
@@ -205,8 +210,9 @@ class ModuleProgram:
                 total[1] += rows.sum(dim=0)
                 total[2] += rows.square().sum(dim=0)
 
-        for _ in self._run(tensors, inputs, look):
-            pass
+        with self.trace.example.seeded():
+            for _ in self._run(tensors, inputs, look):
+                pass
         result = {}
         for name, (count, total, squares) in sums.items():
             mean = (total / count).numpy()
@@ -216,17 +222,22 @@ class ModuleProgram:
     def _run(
         self, tensors: Mapping[str, Any], inputs: Any, look: Any, block: int | None = None
     ) -> Iterator[torch.Tensor]:
-        own = {
-            name: torch.from_numpy(np.ascontiguousarray(tensor))
-            for name, tensor in self.folding.unfold(tensors).items()
-        }
+        unfolded = self.folding.unfold(tensors)
+        own = self.trace.program.prepared(
+            {name: torch.from_numpy(np.ascontiguousarray(t)) for name, t in unfolded.items()}
+        )
         block = block or max(1, BLOCK_NUMBERS // max(self.examples.numbers, 1))
         block = self.examples.together or block
         for start in range(0, len(inputs), block):
             yield self._run_once(own, inputs[start : start + block], look)
 
     def _run_once(
-        self, unfolded: Mapping[str, Any], inputs: Any, look: Any, *, grad: bool = False
+        self,
+        unfolded: Mapping[str, Any] | Prepared,
+        inputs: Any,
+        look: Any,
+        *,
+        grad: bool = False,
     ) -> torch.Tensor:
         given = self.examples.tensors(inputs)
         if self._reorders:

@@ -113,12 +113,14 @@ def trace(
     *example_inputs: Any,
     output: str | int | None = None,
     rules: Mapping[str, Rule] | None = None,
+    groups: grouping.ByHand = (),
     **kwargs: Any,
 ) -> Trace:
     """The unit groups of a module, found from its operations and proved on example inputs.
 
     output: which of several outputs the groups must not change (a number, or a key of a dict or
     dataclass); the first tensor if it is not said. rules: what custom operations do to axes.
+    groups: some stated by hand, beside those that are found.
     """
     if next(iter(module.state_dict()), None) is None:
         raise PFNMError(f"{type(module).__name__} has no tensors; there is nothing to match")
@@ -127,6 +129,7 @@ def trace(
     state = module.state_dict()
     tensors = {name: state[name].detach() for name in exported.names}
     found = walk(exported, tensors, rules)
+    grouping.join_by_hand(found, groups)
     grouping.pin_outputs(found, exported, chosen)
     grouping.pin_unused(found)
     layouts = grouping.layouts(found)
@@ -222,7 +225,7 @@ def _same_as_module(
     """An error unless the program gives what the module gives."""
     expected = module_outputs(module, example)
     try:
-        found = _outputs(program, tensors, example)
+        found = program_outputs(program, tensors, example)
     except Exception as error:  # whatever an operation says
         raise PFNMError(
             f"{type(module).__name__} cannot be run from its graph: {first_line(error)}"
@@ -238,9 +241,9 @@ def _same_as_module(
             )
 
 
-def _outputs(program: Program, tensors: Mapping[str, Any], example: Example) -> list[Any]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(example.seed)
+def program_outputs(program: Program, tensors: Mapping[str, Any], example: Example) -> list[Any]:
+    """What a program gives on the example inputs, flat; what is random as a module has it."""
+    with example.seeded():
         return program.outputs(tensors, example.inputs, example.kwargs)
 
 
@@ -256,8 +259,7 @@ def module_outputs(module: nn.Module, example: Example) -> list[Any]:
         lambda own: own.clone() if isinstance(own, Tensor) else own,
         (example.inputs, dict(example.kwargs)),
     )
-    with evaluating(module), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(example.seed)
+    with evaluating(module), torch.no_grad(), example.seeded():
         return pytree.tree_leaves(module(*inputs, **kwargs))
 
 
