@@ -69,9 +69,13 @@ def test_a_class_nobody_in_the_round_has_seen_counts_alike() -> None:
 
 
 def test_matching_gives_way_to_averaging_once_it_gains_little() -> None:
-    (whole,) = networks("a").values()
-    first, second = Server(whole, agreement=0.6), Server(whole, agreement=0.7)
+    sites = networks("a", "b")
+    wide = random_network(0, (6, 9, 3))
+    first, second = (Server(wide, sent=sites, agreement=share) for share in (0.6, 0.7))
     assert matching_pays(Server(), first)
     assert matching_pays(first, second)
-    assert not matching_pays(second, Server(whole, agreement=0.71))
+    assert not matching_pays(second, Server(wide, sent=sites, agreement=0.71))
     assert matching_pays(second, Server(None))
+    # Where sites have the whole network anyway, any gain is enough.
+    assert matching_pays(second, Server(sites["a"], sent=sites, agreement=0.71))
+    assert not matching_pays(second, Server(sites["a"], sent=sites, agreement=0.69))
