@@ -62,7 +62,8 @@ def test_report_names_the_page_it_wrote(files: list[str], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nothing.npz"], "nothing.npz"),
+        (["nothing.npz"], "there is no such file"),
+        (["nothing.html"], "there is no such file"),
         (["site.npz"], "no record of a fusion"),
         (["."], "run.json"),
         (["site.npz", "-o", "page.txt"], ".html"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pfnm.cli.console import app, out
+from pfnm.errors import PFNMError
 
 REPORT = "report.html"
 
@@ -31,6 +32,8 @@ def report(
     from pfnm.report.of import report_of
 
     target = output or (path / REPORT if path.is_dir() else path.with_suffix(".html"))
+    if not path.exists():
+        raise PFNMError(f"{path}: there is no such file or folder; check the path")
     check_page(target, force=force, inputs=[path])
     report_of(path).save(target, force=force)
     out.print(f"{target}: open it in a browser")

@@ -102,5 +102,5 @@ def parsed_budget(text: str) -> float | int | None:
         return int(word) if word.isdigit() else float(word.removesuffix("x"))
     except ValueError:
         raise PFNMError(
-            f"budget {text!r} is no factor (1.5 or 2x), number of units (300) or 'none'"
+            f"budget {text!r} is no factor (1.5 or 2x), number of units (300), 'auto' or 'none'"
         ) from None
