@@ -104,6 +104,11 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
         fuse_many(files, sweeps=2, checkpoint=checkpoint, on_step=stop)
     with pytest.raises(PFNMError, match="the checkpoint of another run"):
         fuse_many(files, sweeps=1, checkpoint=checkpoint)
+    kept = files[0].read_bytes()
+    pfnm.save(network(99, units=5), files[0], force=True)  # trained again under the same name
+    with pytest.raises(PFNMError, match="the checkpoint of another run"):
+        fuse_many(files, sweeps=2, checkpoint=checkpoint)
+    files[0].write_bytes(kept)
     steps: list[int] = []
     resumed = fuse_many(
         files,
@@ -116,6 +121,30 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
     assert resumed.reassigned == whole.reassigned
     for name, tensor in whole.network.tensors.items():
         np.testing.assert_array_equal(tensor, resumed.network.tensors[name])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04"])
+def test_half_a_checkpoint_is_named(files: list[Path], tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "partial").write_bytes(content)
+    with pytest.raises(PFNMError, match="cannot be gone on from; remove it"):
+        fuse_many(files, checkpoint=tmp_path / "partial")
+
+
+def test_other_counts_are_another_run(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many, "CHECKPOINT_SECONDS", 0.0)
+    counts = np.random.default_rng(2).integers(1, 20, size=(len(files), CLASSES))
+    checkpoint = tmp_path / "partial"
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "matching" and done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fuse_many(files, class_counts=counts, checkpoint=checkpoint, on_step=stop)
+    with pytest.raises(PFNMError, match="the checkpoint of another run"):
+        fuse_many(files, class_counts=counts + 1, checkpoint=checkpoint)
 
 
 def test_what_does_not_fit_is_named(files: list[Path], tmp_path: Path) -> None:

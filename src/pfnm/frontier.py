@@ -82,7 +82,7 @@ def frontier(
         wanted = classes_of(sites.networks[0], one_column(inputs, targets)).places
         said = values.argmax(axis=1) if values.shape[1] > 1 else values[:, 0] > HALF
         whole = float((said == wanted).mean())
-    total = sum(network.parameters for network in sites.networks)
+    total = sum(sites.parameters)
     return [*points, Point(f"ensemble of {len(sites.networks)}", "", total, None, whole)]
 
 

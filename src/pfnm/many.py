@@ -6,9 +6,11 @@ in one pass and in sweeps over all sites or some. Memory holds the global layer 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -35,6 +37,7 @@ from pfnm.networks.perceptron import in_terms_of, layers
 
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints
 RULES = "marginal"  # under which a new global unit has to explain something
+UNSEEN = 1e-9  # of the prior's precision: what additions and subtractions leave is nothing
 RUN = "run"  # the entry of a checkpoint that says what it belongs to
 
 
@@ -127,9 +130,9 @@ def fuse_many(
     options = {
         "method": "many",
         "rules": rules,
-        "budget": budget,
-        "sweeps": sweeps,
-        "sample": sample,
+        "budget": budget.item() if isinstance(budget, np.generic) else budget,
+        "sweeps": int(sweeps),
+        "sample": None if sample is None else int(sample),
         "seed": int(seed),
         "sites": len(names),
         "class_counts": shares is not None,
@@ -137,7 +140,7 @@ def fuse_many(
     matcher = _matcher(files, survey, shares, rules, budget)
     visits = visiting_order(survey.widths, sweeps, sample, np.random.default_rng(seed))
     moved = np.zeros(1 + sweeps, dtype=np.intp)
-    run = json.dumps({**options, "names": names, "widths": survey.widths})
+    run = json.dumps({**options, "names": names, "made_of": _made_of(survey, shares)})
     done = _resumed(checkpoint, run, matcher, moved)
     in_sweep = min(sample or len(names), len(names))
     last = time.monotonic()
@@ -191,7 +194,7 @@ def _read(file: str | PathLike[str], first: Network | None) -> Network:
     if first is None:
         return network
     network = in_terms_of(network, first)
-    for name in ("activation", "labels", "features"):
+    for name in ("activation", "output", "labels", "features"):
         if getattr(network, name) != getattr(first, name):
             raise PFNMError(
                 f"{network.name} has other {name} than {first.name}; many sites are fused one at a "
@@ -286,7 +289,12 @@ def _network(survey: Survey, matcher: Matcher) -> Network:
         )
         nothing = np.zeros(weight.shape)  # of a class that no member has seen
         means.append(
-            np.divide(sums.sums[slots] - sums.start, weight, out=nothing, where=weight > 0)
+            np.divide(
+                sums.sums[slots] - sums.start,
+                weight,
+                out=nothing,
+                where=weight > UNSEEN * sums.prior.precision,
+            )
         )
     atoms = np.concatenate(means, axis=1)
     inputs = survey.first.numbers
@@ -313,6 +321,15 @@ def _network(survey: Survey, matcher: Matcher) -> Network:
     return replace(survey.first, tensors=tensors, name="global", metadata={})
 
 
+def _made_of(survey: Survey, shares: Array | None) -> str:
+    """A hash of what sums are made of: other counts or other weights are another run."""
+    parts = [*survey.norms, survey.output_bias, np.array(survey.scale), np.array(survey.widths)]
+    digest = hashlib.sha256()
+    for part in [*parts, *([] if shares is None else [shares])]:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
+
+
 def _keep(checkpoint: Path, run: str, matcher: Matcher, moved: IntArray, done: int) -> None:
     data = io.BytesIO()
     state: dict[str, Any] = {**state_of(matcher), RUN: run, "done": done, "moved": moved}
@@ -325,7 +342,7 @@ def _resumed(checkpoint: Path | None, run: str, matcher: Matcher, moved: IntArra
     if checkpoint is None or not checkpoint.exists():
         return 0
     try:
-        with np.load(checkpoint, allow_pickle=False) as kept:
+        with checkpoint.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             state = dict(kept)
         if str(state.pop(RUN)) != run:
             raise PFNMError(
@@ -334,7 +351,7 @@ def _resumed(checkpoint: Path | None, run: str, matcher: Matcher, moved: IntArra
         moved[:] = state.pop("moved")
         done = int(state.pop("done"))
         restore(matcher, state)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, PFNMError):
             raise
         raise PFNMError(f"{checkpoint}: cannot be gone on from; remove it") from None

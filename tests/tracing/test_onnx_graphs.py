@@ -253,6 +253,36 @@ def test_operators_compute_as_onnxruntime_does(name: str, tmp_path: Path) -> Non
     assert near(found, run(path, x))
 
 
+def test_selu_has_numbers_of_its_own(tmp_path: Path) -> None:
+    attributes: dict[str, Any] = {"alpha": 1.0, "gamma": 2.0}
+    x = torch.from_numpy(weights(2, 3, 7, 8))
+    path = graph([helper.make_node("Selu", ["x"], ["y"], **attributes)], tmp_path / "m.onnx", {},
+                 [2, 3, 7, 8])  # fmt: skip
+    assert near(OPERATORS["Selu"](Node("Selu", "s", ("x",), ("y",), attributes), x), run(path, x))
+
+
+@pytest.mark.parametrize("where", ["asymmetric", "half_pixel", None])
+@pytest.mark.parametrize("nearest", ["floor", "ceil", "round_prefer_floor", None])
+def test_resizing_is_as_in_onnxruntime_or_refused(
+    where: str | None, nearest: str | None, tmp_path: Path
+) -> None:
+    told = {"coordinate_transformation_mode": where, "nearest_mode": nearest}
+    attributes = {name: value for name, value in told.items() if value is not None}
+    x, scales = torch.from_numpy(weights(2, 3, 4, 5)), np.array([1, 1, 3, 3], dtype=np.float32)
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
+    path = graph([node], tmp_path / "m.onnx", {"scales": scales}, [2, 3, 4, 5])
+    resize = Node("Resize", "r", ("x", "", "scales"), ("y",), attributes)
+    try:
+        found = OPERATORS["Resize"](resize, x, None, scales)
+    except PFNMError:
+        assert (where or "half_pixel", nearest or "round_prefer_floor") not in [
+            ("asymmetric", "floor"),
+            ("half_pixel", "round_prefer_floor"),
+        ]
+    else:
+        assert near(found, run(path, x))
+
+
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -107,9 +107,16 @@ def client_app(
         if _has_part(message):
             number = int(config[ROUND])
             start = at_home(network_of(message.content, start, start.name), inputs)
-        else:  # told once, for noise that is drawn again and again averages out
-            content[METRICS] = _told_counts(labels, len(classes), context)
+        else:  # drawn once in a run, for noise that is drawn again and again averages out
+            if METRICS not in context.state:
+                context.state[METRICS] = _told_counts(labels, len(classes), context)
+            content[METRICS] = context.state[METRICS]
         if number == 1 and TRAINED in context.node_config:
+            if PRIVATE in context.node_config:
+                raise PFNMError(
+                    f"{TRAINED} is sent as it is, which no ledger counts, but {PRIVATE} asks for "
+                    "private training; leave one of them out"
+                )
             trained = read_network(str(context.node_config[TRAINED]), start, start.name)
         else:
             rng, recipe = setting.rng(BATCHES, number, place), setting.recipe_of(number)

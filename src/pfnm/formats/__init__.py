@@ -19,6 +19,7 @@ from pfnm.formats.limits import check_regular
 from pfnm.formats.onnx_graphs import holds_convolutions, read_graphs
 from pfnm.formats.sites import site_names
 from pfnm.networks.network import Label, Network, Tensor
+from pfnm.networks.outputs import with_head
 from pfnm.networks.perceptron import mlp
 
 LONGEST_STORY = 200  # characters of another library's message that we pass on
@@ -95,7 +96,10 @@ def load(
     kind = format_of(path)
     check_readable(file)
     if kind is ONNX and holds_convolutions(path):
+        if activation is not None:
+            raise PFNMError(f"{file}: a graph states its activations; leave the activation out")
         (network,) = read_graphs([path], labels=None if labels is None else [labels])
+        network = network if output is None else with_head(network, output)
         return renamed(network, name or Path(path).stem)
     with guarded(file, kind):
         content = kind.read(Path(path), file)

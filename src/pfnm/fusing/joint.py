@@ -264,6 +264,12 @@ def best_whole(
     if not room:
         return best, tried
     chosen = chosen_sites(sites, to_check, room)
+    if any(  # no place for all units of a site that is not chosen
+        sum(sites.networks[j].sizes[group] for j in chosen)
+        < max(network.sizes[group] for network in sites.networks)
+        for group in sites.networks[0].graph.outer_groups
+    ):
+        return best, tried
     if not sites.known[chosen].any(axis=0).all():  # there is a class that none of them knows
         return best, tried
     assignments = side_by_side(sites, chosen, best.assignments)

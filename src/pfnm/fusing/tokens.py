@@ -82,9 +82,9 @@ class Written:
     def _written(self, network: Network, count: int, rng: np.random.Generator) -> Tensor:
         """Sequences of one site: each token by what the site says of it after those before it."""
         text = self.kind.make([network], count, rng)
-        length = text.shape[1]
+        length, tokens = text.shape[1], int(np.max(self.within.high)) + 1
         for place in range(1, length):
-            outputs = network.run(text).reshape(count, length, -1)[:, place - 1]
+            outputs = network.run(text).reshape(count, length, -1)[:, place - 1, :tokens]
             text[:, place] = _drawn(outputs, rng)
         return text
 

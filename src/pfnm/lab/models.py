@@ -15,6 +15,7 @@ from pfnm.errors import PFNMError
 from pfnm.frameworks.classes import made
 from pfnm.lab.data import Data
 from pfnm.lab.modules import from_module, whole_network
+from pfnm.networks.graph import OUTPUT
 from pfnm.networks.network import Network
 
 SMALL_PICTURE = 16  # pixels: pictures below this are padded, so that something of them is left
@@ -216,6 +217,12 @@ class Architecture:
             torch.manual_seed(EXAMPLE_SEED)
             module = self._made().eval()
         self._like = whole_network(module, (_example(data),))
+        outputs = self._like.sizes[OUTPUT]
+        if outputs != len(data.classes):
+            raise PFNMError(
+                f"{model} has {outputs} outputs, and the data {len(data.classes)} classes; give it "
+                "as many (--model-args)"
+            )
 
     def start(self, rng: np.random.Generator) -> Network:
         """A network before training."""

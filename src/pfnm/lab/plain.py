@@ -70,8 +70,8 @@ def train_module(
     module.train()
     for batch in batch_plan(len(labels), recipe, rng):
         rows = torch.from_numpy(batch[batch >= 0])
-        if len(rows) < LEAST_ROWS and len(labels) > 1:
-            continue  # batch normalisation has nothing to compare it with
+        if len(rows) < min(LEAST_ROWS, recipe.batch_size) and len(labels) > 1:
+            continue  # what is left over: batch normalisation has nothing to compare it with
         logits = module(x[rows])
         wanted = y[rows].flatten()
         loss = torch.nn.functional.cross_entropy(logits.reshape(len(wanted), -1), wanted)

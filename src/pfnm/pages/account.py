@@ -8,6 +8,8 @@ from typing import Any
 
 from pfnm.errors import PFNMError
 
+MOST = 2**53  # what a float, a chart and a page can still tell from the next number
+
 
 @dataclass(frozen=True)
 class SiteTold:
@@ -51,7 +53,7 @@ class Account:
     def class_counts(self) -> list[list[float]] | None:
         """The examples of each class at each site, where they were told."""
         found = self.options.get("class_counts")
-        rows = [_numbers(row) for row in found] if isinstance(found, list) else []
+        rows = [numbers(row) for row in found] if isinstance(found, list) else []
         same = len(rows) == len(self.sites) and len({len(row) for row in rows}) == 1
         return rows if rows and same and rows[0] else None
 
@@ -74,11 +76,11 @@ def account(record: Mapping[str, Any], file: str) -> Account:
         agreement=_number(record.get("agreement")),
         site_agreement=_number(record.get("site_agreement")),
         shared={
-            str(group): [int(own) for own in _numbers(counts)]
+            str(group): [max(0, int(own)) for own in numbers(counts)]
             for group, counts in _dict(record.get("shared")).items()
         },
         objectives={
-            str(group): _numbers([own.get("objective") for own in _dicts(sweeps)])
+            str(group): numbers([own.get("objective") for own in _dicts(sweeps)])
             for group, sweeps in _dict(trace).items()
         },
         candidates=[
@@ -101,7 +103,7 @@ def _site(told: Mapping[str, Any]) -> SiteTold:
     return SiteTold(
         str(told.get("name", "")),
         _whole(told.get("widths")),
-        parameters if isinstance(parameters, int) else None,
+        parameters if isinstance(parameters, int) and 0 <= parameters < MOST else None,
         digest if isinstance(digest, str) else None,
     )
 
@@ -119,13 +121,16 @@ def _dicts(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and abs(value) < float("inf") else None
+    return float(value) if isinstance(value, int | float) and abs(value) < MOST else None
 
 
-def _numbers(value: Any) -> list[float]:
+def numbers(value: Any) -> list[float]:
+    """Those among these that are numbers."""
     found = [_number(own) for own in _list(value)]
     return [own for own in found if own is not None]
 
 
 def _whole(value: Any) -> dict[str, int]:
-    return {str(n): own for n, own in _dict(value).items() if isinstance(own, int) and own > 0}
+    return {
+        str(n): own for n, own in _dict(value).items() if isinstance(own, int) and 0 < own < MOST
+    }

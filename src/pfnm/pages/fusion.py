@@ -13,7 +13,7 @@ from pfnm.fusing.kinds import parsed_kind
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.networks.network import Array, Network
-from pfnm.pages.account import Account
+from pfnm.pages.account import Account, numbers
 from pfnm.pages.charts import SERIES, coloured
 from pfnm.pages.classes import classes_chart
 from pfnm.pages.groups import groups_chart
@@ -193,14 +193,14 @@ def _sites(told: Account, network: Network | None) -> Section | None:
         return None
     counts = told.class_counts
     examples = None if counts is None else np.array(counts)
-    weights = told.options.get("site_weights")
+    weights = numbers(told.options.get("site_weights"))
     rows: list[list[Any]] = []
     for place, site in enumerate(told.sites):
         row: list[Any] = [site.name, ", ".join(map(str, site.widths.values())), site.parameters]
         if examples is not None:
             row.append(int(examples[place].sum()))
-        if isinstance(weights, list) and len(weights) == len(told.sites) and len({*weights}) > 1:
-            row.append(float(weights[place]))
+        if len(weights) == len(told.sites) and len({*weights}) > 1:
+            row.append(weights[place])
         rows.append(row)
     columns = ["site", "widths", "parameters"]
     columns += [] if examples is None else ["examples"]

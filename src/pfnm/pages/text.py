@@ -14,7 +14,8 @@ Cell = str | int | float | None
 
 def text(value: object) -> str:
     """Escaped, for an element or an attribute."""
-    return html.escape(str(value), quote=True)
+    proper = str(value).encode("utf-8", "backslashreplace").decode()  # names may be no proper text
+    return html.escape(proper, quote=True)
 
 
 def as_json(value: Any) -> str:

@@ -68,6 +68,8 @@ def read_experiment(folder: Path) -> tuple[Experiment, Mapping[str, Any]]:
         experiment = convert(record["experiment"], Experiment)
         if experiment.name not in NAMES or experiment.kind not in SECTIONS:
             raise ValueError(f"{experiment.name!r} is none of {', '.join(NAMES)}")
+        if not (experiment.sites and experiment.data and experiment.methods):
+            raise ValueError("it names no sites, no data or no methods")
     except PFNMError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError, OSError, MsgspecError) as error:

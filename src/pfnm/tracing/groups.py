@@ -44,6 +44,12 @@ def join_by_hand(found: Walk, groups: ByHand) -> None:
     An axis that is longer than the others lists so many entries for each unit, as flattened maps.
     """
     for group in groups:
+        whole = isinstance(group, Mapping) and all(isinstance(own, int) for own in group.values())
+        if not whole or not group:
+            raise PFNMError(
+                f"a group by hand is {group!r}, expected a list of the axes of tensors: "
+                '[{"first.weight": 0, "last.weight": 1}]'
+            )
         dims = [_stated(found, name, axis) for name, axis in group.items()]
         units = min(dims, key=lambda dim: dim.size)
         for leaf in (own for dim in dims for own in leaves(dim)):

@@ -65,7 +65,10 @@ class OnnxModule(nn.Module):
                     fixed = place in STATISTICS.get(node.op_type, ())
                     self._tensors[node.input[place]] = self._put(node.input[place], array, fixed)
         self._outputs = [own.name for own in graph.output]
-        self._nodes = [_node(own, file, rows) for own in graph.node]
+        opset = max(
+            (own.version for own in model.opset_import if own.domain in OUR_DOMAINS), default=0
+        )
+        self._nodes = [_node(own, file, rows, opset) for own in graph.node]
         del graph.value_info[:]
         del self._given
         self._inputs = {own.name: own.SerializeToString() for own in inputs}
@@ -224,11 +227,9 @@ def _stored(graph: Any, file: str) -> dict[str, Any]:
     return stored
 
 
-def _node(own: Any, file: str, rows: int | None) -> Node:
-    name = own.name or own.output[0]
-    return Node(
-        own.op_type, name, tuple(own.input), tuple(own.output), attributes_of(own), file, rows
-    )
+def _node(own: Any, file: str, rows: int | None, opset: int) -> Node:
+    name, puts = own.name or own.output[0], (tuple(own.input), tuple(own.output))
+    return Node(own.op_type, name, *puts, attributes_of(own), file, rows, opset)
 
 
 def _lengths(own: Any) -> list[int | None]:

@@ -19,6 +19,10 @@ from torch.nn import functional
 from pfnm.errors import PFNMError
 from pfnm.formats.onnx_shapes import counted
 
+LATEST = 2**31  # opset, where none is told
+SOFTMAX_OF_ONE_AXIS = 13  # the first opset in which it runs over one axis, and no more
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # ONNX's defaults
+
 Value = Any
 """A tensor, or a numpy array."""
 
@@ -36,6 +40,8 @@ class Node:
     """The file, for messages."""
     rows: int | None = None
     """How many rows the graph says it takes at a time."""
+    opset: int = LATEST
+    """The version of ONNX's operators."""
     groups: int | None = field(default=None, compare=False)
     """Of a convolution: in how many it was done last."""
     flattened: int | None = field(default=None, compare=False)
@@ -102,7 +108,9 @@ UNARY: dict[str, Callable[[Node, Tensor], Tensor]] = {
     "Softsign": lambda node, x: functional.softsign(x),
     "Mish": lambda node, x: functional.mish(x),
     "HardSwish": lambda node, x: functional.hardswish(x),
-    "Selu": lambda node, x: functional.selu(x),
+    "Selu": lambda node, x: (
+        node.get("gamma", SELU_GAMMA) * functional.elu(x, node.get("alpha", SELU_ALPHA))
+    ),
     "Elu": lambda node, x: functional.elu(x, node.get("alpha", 1.0)),
     "Celu": lambda node, x: functional.celu(x, node.get("alpha", 1.0)),
     "LeakyRelu": lambda node, x: functional.leaky_relu(x, node.get("alpha", 0.01)),
@@ -301,7 +309,12 @@ def _resize(node: Node, x: Value, *others: Value) -> Value:
     if len(others) == 3 and others[2] is not None and np.size(others[2]):
         scales = np.asarray(others[2]) / np.asarray(x.shape)
     factors = [float(value) for value in np.ravel(scales)]
-    plain = node.get("coordinate_transformation_mode", "asymmetric") in ("asymmetric", "half_pixel")
+    resize = node.operator == "Resize" and len(others) > 1  # Upsample and the first Resize: floor
+    where = node.get("coordinate_transformation_mode", "half_pixel" if resize else "asymmetric")
+    nearest = node.get("nearest_mode", "round_prefer_floor" if resize else "floor")
+    plain = (where, nearest) == ("asymmetric", "floor") or (
+        where == "half_pixel" and nearest.startswith("round_prefer")
+    )
     if not plain or factors[:2] != [1, 1] or any(f != int(f) or f < 1 for f in factors):
         raise node.refuse("resizes otherwise than each point to a whole number of points")
     return functional.interpolate(x, scale_factor=factors[2:], mode="nearest")
@@ -313,7 +326,7 @@ def _pad(
 ) -> Value:
     x, ends = tensor(node, x), whole(node.get("pads") if pads is None else pads)
     node.only(mode="constant")
-    if axes and axes[0] is not None:
+    if axes is not None:
         raise node.refuse("names axes")
     both = [end for axis in range(x.dim()) for end in (ends[axis], ends[axis + x.dim()])]
     pairs = [both[2 * axis : 2 * axis + 2] for axis in reversed(range(x.dim()))]
@@ -389,6 +402,8 @@ def _reduction(node: Node, x: Value, axes: Value = None) -> Value:
 
 @operator("Softmax", "LogSoftmax")
 def _softmax(node: Node, x: Value) -> Value:
+    if node.opset < SOFTMAX_OF_ONE_AXIS and tensor(node, x).dim() > 2:
+        raise node.refuse("is of an opset below 13, which flattens axes first")
     does = functional.softmax if node.operator == "Softmax" else functional.log_softmax
     return does(tensor(node, x), dim=node.get("axis", -1))
 

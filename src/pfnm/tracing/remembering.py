@@ -127,6 +127,7 @@ class Remembered:
         chosen = rng.permutation(len(self.sites))[: self._together]
         memories = [Memory(self.sites[j]) for j in chosen]
         seen = self.shares[chosen].sum(axis=0)
+        seen = seen if seen.any() else np.ones_like(seen)  # it counts for no class: all are alike
         labels = torch.from_numpy(rng.choice(len(seen), size=len(start), p=seen / seen.sum()))
         x = torch.from_numpy(start / np.asarray(self.within.width, dtype=np.float32))
         x.requires_grad_()

@@ -164,7 +164,7 @@ class ModuleProgram:
         if isinstance(inputs, torch.Tensor):
             return self.run_torch(self.folding.unfold(tensors), inputs)
         axis = _output_axis(self.trace)
-        look = None if visit is None else self._looking(tensors, visit, rows)
+        look = None if visit is None else self._looking(tensors, visit, rows, len(inputs))
         block = len(inputs) if rows is not None else None
         with self.trace.example.seeded():
             found = [_rows(own, axis).numpy() for own in self._run(tensors, inputs, look, block)]
@@ -249,11 +249,13 @@ class ModuleProgram:
         program = self.trace.program
         return program.size_of(program.sizes(self.folding.unfold(tensors)))
 
-    def _looking(self, tensors: Mapping[str, Any], visit: Visitor, rows: int | None) -> Any:
+    def _looking(
+        self, tensors: Mapping[str, Any], visit: Visitor, rows: int | None, examples: int
+    ) -> Any:
         """Shows a visitor of `Network.run` rows of features and values.
 
-        rows: so many altogether, in the form in which a map can be fitted; else a few positions of
-        each example.
+        rows: so many altogether, in the form in which a map can be fitted, of maps that take all
+        examples one below the other; else a few positions of each example.
         """
         current = dict(tensors)
         layouts, size = self.trace.program.layouts, self._size_of(tensors)
@@ -266,7 +268,7 @@ class ModuleProgram:
             if rows is None:
                 visit(at, at_positions(features, channel), at_positions(values, channel))
                 return None
-            if at.kind not in ("linear", "scaled"):
+            if at.kind not in ("linear", "scaled") or len(values) % examples:
                 return None
             norm = self._shifts.get(at.weight)
             layout = layouts[at.weight]
