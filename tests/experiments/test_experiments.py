@@ -127,6 +127,15 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     with pytest.raises(PFNMError, match="another digits, sha256"):
         run(one, tmp_path)
     record["conditions"].pop("digits, sha256")
+    training = record["conditions"]["training, digits"]
+    assert training.pop("server_inputs") == 0  # there was no such setting once
+    (tmp_path / "experiment.json").write_text(json.dumps(record))
+    assert measured(run(one, tmp_path)[: len(first)]) == measured(first)
+    training["server_inputs"] = 5
+    (tmp_path / "experiment.json").write_text(json.dumps(record))
+    with pytest.raises(PFNMError, match="another training, digits"):
+        run(one, tmp_path)
+    del training["server_inputs"]
     (tmp_path / "experiment.json").write_text(json.dumps(record))
     with (
         locked(tmp_path),
@@ -383,7 +392,7 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert [claim.holds for claim in found] == [False, False, True, True, *[None] * 4]
     assert "D-SGD 0.1" in found[1].measured
     sooner = [
-        {**r, "method": "pfnm-joint", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
+        {**r, "method": "joint-each", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
     ]
     found = claims(own, [*rows, *sooner])
     assert [claim.holds for claim in found] == [True, False, True, True, True, False, True, True]

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from pfnm.lab.method import (
     train_local,
 )
 from pfnm.lab.methods import METHODS, combined_once
+from pfnm.lab.rounds import pfnm_round
 from pfnm.lab.setting import SERVER, Federation, Setting, federation, paper_training
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Network
@@ -38,6 +39,7 @@ PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
 SAME_SIZE = "joint-same"  # the joint method with as many parameters as PFNM as published took
+EACH_ROUND = "joint-each"  # the joint method in rounds, which are all matched
 SAME_WIDTH = "pfnm-same"  # PFNM at most as wide as the joint method is by default
 NONE = Local({}, {})
 STARTED_TOGETHER = ("fedavg", "dsgd")  # methods that do not begin with the sites' own networks
@@ -174,6 +176,8 @@ def _averages(job: Job, sites: Federation) -> list[Start]:
 
 
 def _round_of(method: str) -> Round:
+    if method == EACH_ROUND:
+        return partial(pfnm_round, method="joint")
     found = METHODS[method].round
     assert found is not None
     return found
@@ -230,7 +234,7 @@ def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
     (name,) = job.methods
     setting = sites.setting
     local = NONE if name in STARTED_TOGETHER else train_local(sites)
-    if METHODS[name].round is None:
+    if name != EACH_ROUND and METHODS[name].round is None:
         _, info = combined_once(name, sites, local)
         yield {"method": name, "round": 0, **_measured(info, local)}
         return
