@@ -187,7 +187,7 @@ class Memory:
         """
         found: list[torch.Tensor] = []
 
-        def look(at: TracedMap, _: Any, values: Any) -> None:
+        def look(at: TracedMap, _: Any, values: Any, *__: Any) -> None:
             if at.statistics is None or at.statistics[0] not in self.remembered:
                 return
             mean, variance = self.remembered[at.statistics[0]]
