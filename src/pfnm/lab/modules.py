@@ -109,7 +109,7 @@ def remembering(network: Network, inputs: Tensor) -> Network:
         return network
     tensors: dict[str, Any] = dict(network.tensors)
 
-    def look(at: Map, features: torch.Tensor, _: Any) -> dict[str, Any] | None:
+    def look(at: Map, features: torch.Tensor, *_: Any) -> dict[str, Any] | None:
         if at.statistics is None:
             return None
         rows = features.double().movedim(1, -1).flatten(0, -2)
