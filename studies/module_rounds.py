@@ -33,14 +33,17 @@ def _setting(data: str, model: str, **own: Any) -> Setting:
     return Setting(data=data, model=model, **{**usual_training(data, model), **own})
 
 
+# Epochs before the first round's end and after it: few, and as many as in the paper.
+FEW_EPOCHS = {"sites": 10, "rounds": 10, "epochs": 5, "later_epochs": 2}
+PAPER_EPOCHS = {"sites": 10, "rounds": 10, "epochs": 10, "later_epochs": 5}
+SMALL_VGG = {"filters": (8, 8, 16, 16, 32), "hidden": (32,)}
 TEXT = {"sites": 3, "split": "even", "epochs": 12, "later_epochs": 6, "rounds": 5}
 # What is run, and how many training and test examples of the data are used.
 SETTINGS = {
-    "lenet-mnist": (
-        _setting("mnist", "lenet", sites=10, rounds=10, epochs=5, later_epochs=2), 6000, 4000
-    ),
+    "lenet-mnist": (_setting("mnist", "lenet", **FEW_EPOCHS), 6000, 4000),
+    "lenet-mnist-paper": (_setting("mnist", "lenet", **PAPER_EPOCHS), 6000, 4000),
     "vgg-cifar10": (
-        _setting("cifar10", "vgg", sites=10, rounds=10, epochs=5, later_epochs=2), 10_000, 2000
+        _setting("cifar10", "vgg", **FEW_EPOCHS, model_args=SMALL_VGG), 10_000, 4000
     ),
     "lstm-pydoc": (_setting("pydoc", "lstm", **TEXT), 6538, 400),
     "transformer-pydoc": (_setting("pydoc", "transformer", **TEXT), 6538, 400),

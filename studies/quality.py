@@ -62,13 +62,19 @@ SETS = {
 }
 
 
-def networks(folder: Path, name: str, seed: int) -> tuple[list[nn.Module], list[list[int]] | None]:
-    """The sites' modules and their class counts."""
+def loaded_models(folder: Path) -> Any:
+    """The folder's models.py."""
     spec = importlib.util.spec_from_file_location("models", folder / "models.py")
     assert spec is not None
     assert spec.loader is not None
     models = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(models)
+    return models
+
+
+def networks(folder: Path, name: str, seed: int) -> tuple[list[nn.Module], list[list[int]] | None]:
+    """The sites' modules and their class counts."""
+    models = loaded_models(folder)
     made, counts, own = [], [], SETS[name]
     for site in range(own.sites):
         file = folder / f"{name}-seed{seed}-site{site}.pt"

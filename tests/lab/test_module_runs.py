@@ -10,9 +10,9 @@ import pytest
 from pfnm.errors import PFNMError
 from pfnm.formats.states import read_state
 from pfnm.lab.data import load_data
-from pfnm.lab.method import Local, State
+from pfnm.lab.method import Local, State, train_local
 from pfnm.lab.methods import METHODS
-from pfnm.lab.rounds import joint_round
+from pfnm.lab.rounds import pfnm_round
 from pfnm.lab.runs import resume, simulate
 from pfnm.lab.server import Server
 from pfnm.lab.setting import Setting, federation, usual_training
@@ -67,6 +67,27 @@ def test_every_method_for_modules_and_the_same_when_resumed(tmp_path: Path) -> N
     assert without_times(again) == without_times(rows)
 
 
+def test_modules_are_matched_once_and_then_averaged() -> None:
+    federated = federation(SMALL, load_data("digits"))
+    local = train_local(federated)
+    matched, _ = joint_round(federated, State(), local, 1)
+    assert matched.server.averaging
+    assert matched.server.assignments
+    averaged, info = joint_round(federated, matched, local, 2)
+    assert averaged.server.averaging
+    assert not averaged.server.assignments
+    assert info.accuracy is not None
+
+
+def test_the_server_makes_up_inputs_of_the_kind_and_range_that_the_data_has() -> None:
+    setting = replace(SMALL, server_inputs=0)
+    (kind,) = federation(setting, load_data("digits")).known_inputs.values()
+    assert str(kind) == "pictures of 1x8x8"
+    assert (kind.within.low, kind.within.high) == (0, 1)
+    perceptrons = federation(Setting(sites=2), load_data("digits"))
+    assert perceptrons.known_inputs == {"input_range": (0, 1)}
+
+
 def test_averaging_after_matching_begins_with_what_batch_normalisation_sees_at_the_site() -> None:
     begun = {}
 
@@ -77,7 +98,7 @@ def test_averaging_after_matching_begins_with_what_batch_normalisation_sees_at_t
     federated = federation(SMALL, load_data("digits"), train)
     sent = {name: federated.start(place) for place, name in enumerate(SMALL.names)}
     server = Server(federated.start(0), sent=sent, averaging=True)
-    state, info = joint_round(federated, State(server), Local({}, {}), 2)
+    state, info = pfnm_round(federated, State(server), Local({}, {}), 2, method="joint")
     assert state.server.averaging
     assert set(info.bytes_down) == set(begun) == set(SMALL.names)
     rows = federated.data.test_inputs

@@ -151,7 +151,7 @@ def test_a_visitor_sees_maps_in_order_and_may_replace_them() -> None:
     tensors = traced.tensors(module)
     seen = []
 
-    def visit(own: Map, features: Tensor, values: Tensor) -> dict[str, AnyTensor] | None:
+    def visit(own: Map, features: Tensor, values: Tensor, _: Any) -> dict[str, AnyTensor] | None:
         seen.append((own.kind, own.weight, tuple(features.shape), tuple(values.shape)))
         if own.kind == "linear":
             return {"4.weight": np.zeros_like(tensors["4.weight"])}

@@ -222,6 +222,12 @@ def test_what_is_remembered_is_what_inputs_leave(pair: Digits) -> None:
         memory, labels = Memory(network), torch.zeros(0)
         before, after = (float(memory.distance(x, labels, 0.0)) for x in (plain, fitted))
         assert after < before / 4
+    # What judges is of other pictures than what fits; shifts move pixels, and change none.
+    count = 3 * len(fitted)
+    made = sites.inputs.make(sites.networks, count, rng), sites.inputs.make_to_judge([], 50, rng)
+    fitting, judging = ({np.sort(row).tobytes() for row in rows} for rows in made)
+    assert judging
+    assert not fitting & judging
     low, high = map(float, sites.inputs.within.ends)
     assert low <= float(fitted.min()) <= float(fitted.max()) <= high
 

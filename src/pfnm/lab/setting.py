@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pfnm.errors import PFNMError
+from pfnm.fusing.kinds import Pictures
 from pfnm.lab.data import Data
 from pfnm.lab.partition import split
 from pfnm.lab.training import LocalTraining, Recipe, initial_network, stacked
@@ -21,6 +22,7 @@ from pfnm.networks.network import Network, Tensor
 # Each kind of randomness has its own stream, so that a resumed run draws what it would have drawn.
 SPLITTING, STARTING, BATCHES, CHOOSING, FAILING, SERVER, SERVER_INPUTS, ADMITTING = range(8)
 PERCEPTRON = "mlp"  # the paper's model
+PICTURE = 3  # lengths: channels, height, width
 LEAST_SITES = 2  # in a round: fusing needs two
 # What is beyond these is a slip of the pen, and would fail late or take the memory of the machine.
 MOST: Mapping[str, int] = {
@@ -204,7 +206,12 @@ class Federation:
     def known_inputs(self) -> dict[str, Any]:
         """What the server knows of the inputs, as `with_inputs` takes it."""
         real = self.server_inputs
-        return {"input_range": self.input_range} if real is None else {"inputs": real}
+        if real is not None:
+            return {"inputs": real}
+        if self.setting.model != PERCEPTRON and len(self.data.shape) == PICTURE:
+            channels, height, width = self.data.shape
+            return {"inputs": Pictures(channels, height, width, range=self.input_range)}
+        return {"input_range": self.input_range}
 
     def start(self, site: int) -> Network:
         """A network before training; a site's own, whatever the method."""

@@ -21,10 +21,18 @@ from pfnm.tracing.rules.call import Map, Value
 from pfnm.tracing.walk import Step, Walk, written_to
 
 AnyTensor = Tensor | NDArray[Any]
-Visit = Callable[[Map, Any, Any], Mapping[str, AnyTensor] | None]
-"""Sees a map, the features that enter it and the values that leave it; may give new tensors."""
+Visit = Callable[[Map, Any, Any, Any], Mapping[str, AnyTensor] | None]
+"""Sees a map, the features that enter it, the values that leave it, and what these are added to
+(None where that is nothing, or not known yet); may give new tensors."""
 Env = dict[fx.Node, Any]
 
+SUMS = ("add.Tensor", "add_.Tensor")
+# What may stand between a map and a sum: a normalisation with a memory, a dropout at rest.
+PASSED: Mapping[str, Callable[[Any], bool]] = {
+    "batch_norm.default": lambda args: args[3] is not None,
+    "dropout.default": lambda args: not args[2],
+    "dropout_.default": lambda args: not args[2],
+}
 DOUBLE = {
     torch.float32: torch.float64,
     torch.float16: torch.float64,
@@ -61,6 +69,7 @@ class Program:
         self._attributes = [node for node in nodes if node.op == "get_attr"]
         self._written = written_to(exported.graph.graph)
         self._last = _last_uses(self._steps, exported.user_outputs)
+        self._beside = {step.node: _added_to(step) for step in self._steps if step.map is not None}
         self._binders: list[list[tuple[int, int, Dim, Dim]]] = []
 
     def describe(self, graph: UnitGraph, spaces: Mapping[int, str]) -> None:
@@ -294,7 +303,9 @@ class _Run:
         names = [argument.name for argument in target._schema.arguments]
         argument = step.node.args[names.index(step.features)]
         features = fx.map_arg(argument, lambda own: self.env[own])
-        new = self.visit(step.map, features, result)
+        other = self.program._beside[step.node]
+        beside = None if other is None else self.env.get(other)
+        new = self.visit(step.map, features, result, beside)
         if not new:
             return result
         for name, tensor in new.items():
@@ -326,6 +337,25 @@ def _original(layout: Layout, tensor: AnyTensor, size: SizeOf) -> Tensor:
 
 def _doubled(value: Any) -> Any:
     return DOUBLE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _added_to(step: Step) -> fx.Node | None:
+    """What a map's values are added to: the other side of a sum, a residual stream most often.
+
+    A batch normalisation between them may be folded into the map; a dropout does nothing.
+    """
+    node = step.node
+    while len(node.users) == 1:
+        (user,) = node.users
+        name = getattr(user.target, "__name__", "")
+        if name in SUMS and not user.kwargs:
+            others = [own for own in user.args if own is not node]
+            found = others[0] if len(others) == 1 else None
+            return found if isinstance(found, fx.Node) else None
+        if name not in PASSED or user.args[0] is not node or not PASSED[name](user.args):
+            return None
+        node = user
+    return None
 
 
 def _last_uses(steps: Sequence[Step], outputs: Sequence[Any]) -> list[list[fx.Node]]:

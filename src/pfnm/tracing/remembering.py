@@ -30,6 +30,7 @@ POOL = 1600  # inputs that are fitted, and drawn from for every purpose
 FITTING_WORK = 2.5e12  # multiplications
 FITTING_VALUES = 1.2e10  # numbers that leave maps, which small convolutions take most time for
 LEAST = 32  # fewer say little of means and variances: they are then left as they are
+JUDGES = 3  # one in so many of those that seek no class judges, and does nothing else
 BATCH = 200  # of them are fitted together: their mean and variance are what is compared
 LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 500 MB with their gradients
 STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
@@ -49,7 +50,8 @@ class Remembered:
     """Inputs of a kind, fitted to what the sites' batch normalisations remember.
 
     They are made once, and drawn from for every purpose, shifted a little. Half of them seek random
-    classes too: of these all networks are sure, so that they teach well and judge badly.
+    classes too: of these all networks are sure, so that they teach well and judge badly. Some of
+    the others do nothing but judge: to what it was fitted on, a network answers too well.
     """
 
     kind: Inputs
@@ -64,16 +66,22 @@ class Remembered:
 
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (count, inputs), of those that were fitted."""
-        return self._drawn(np.concatenate(self.pool), count, rng)
+        plain, seeking = self.pool
+        return self._drawn(np.concatenate([plain[len(plain) // JUDGES :], seeking]), count, rng)
 
     def make_to_judge(
         self, networks: Sequence[Network], count: int, rng: np.random.Generator
     ) -> Tensor:
-        """Of those alone that seek no class."""
-        return self._drawn(self.pool[0], count, rng)
+        """Of those that do nothing else."""
+        plain, _ = self.pool
+        return self._drawn(plain[: len(plain) // JUDGES], count, rng)
 
     def _drawn(self, pool: Tensor, count: int, rng: np.random.Generator) -> Tensor:
-        made = pool[np.resize(rng.permutation(len(pool)), count)]
+        order = np.resize(rng.permutation(len(pool)), count)
+        rounds = np.split(order, range(len(pool), count, len(pool)))  # each shifted in its own way
+        return np.concatenate([self._moved(pool[places], rng) for places in rounds])
+
+    def _moved(self, made: Tensor, rng: np.random.Generator) -> Tensor:
         moved = [
             shifted(torch.from_numpy(part), slot, rng).numpy()
             for part, slot in zip(_parts(made, self._program), self._slots, strict=True)
@@ -187,7 +195,7 @@ class Memory:
         """
         found: list[torch.Tensor] = []
 
-        def look(at: TracedMap, _: Any, values: Any) -> None:
+        def look(at: TracedMap, _: Any, values: Any, *__: Any) -> None:
             if at.statistics is None or at.statistics[0] not in self.remembered:
                 return
             mean, variance = self.remembered[at.statistics[0]]

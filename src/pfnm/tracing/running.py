@@ -202,7 +202,7 @@ class ModuleProgram:
         """What enters every batch normalisation on these inputs, by the name of its mean."""
         sums: dict[str, list[Any]] = {}
 
-        def look(at: TracedMap, features: torch.Tensor, _: Any) -> None:
+        def look(at: TracedMap, features: torch.Tensor, *_: Any) -> None:
             if at.statistics is not None:
                 rows = features.double().movedim(1, -1).flatten(0, -2)
                 total = sums.setdefault(at.statistics[0], [0, 0.0, 0.0])
@@ -255,16 +255,19 @@ class ModuleProgram:
         """Shows a visitor of `Network.run` rows of features and values.
 
         rows: so many altogether, in the form in which a map can be fitted, of maps that take all
-        examples one below the other; else a few positions of each example.
+        examples one below the other; else a few positions of each example. A map that can be fitted
+        and adds to a residual stream is shown with the sum as its values: fitted to that, it mends
+        what went wrong in the stream before it.
         """
         current = dict(tensors)
         layouts, size = self.trace.program.layouts, self._size_of(tensors)
 
-        def look(own: TracedMap, features: torch.Tensor, values: Any) -> Any:
+        def look(own: TracedMap, features: torch.Tensor, values: Any, beside: Any) -> Any:
             at = self.map_of(own)
             if at is None or not isinstance(values, torch.Tensor):
                 return None
             channel = -1 if own.kind == "linear" else 1
+            beside = _alongside(beside, values)
             if rows is None:
                 visit(at, at_positions(features, channel), at_positions(values, channel))
                 return None
@@ -278,6 +281,7 @@ class ModuleProgram:
                     features = features.index_select(channel, picked)
                 elif axis == at.writes:
                     values = values.index_select(channel, picked)
+                    beside = None if beside is None else beside.index_select(channel, picked)
             entering: Tensor | None = None
             if at.kind == "scaled":
                 leaving = plain_rows(values.movedim(channel, -1), rows)
@@ -288,6 +292,8 @@ class ModuleProgram:
                 entering, leaving = convolved_rows(features, values, kernel, own.arguments, rows)
             if norm is not None:
                 leaving = leaving + current[norm.shift]
+            if beside is not None and entering is not None:
+                leaving = leaving + plain_rows(beside.movedim(channel, -1), rows)
             changed = visit(at, entering, leaving)
             if not changed:
                 return None
@@ -297,6 +303,16 @@ class ModuleProgram:
             return {name: new[name] for name in names if name in new}
 
         return look
+
+
+def _alongside(beside: Any, values: torch.Tensor) -> torch.Tensor | None:
+    """What values are added to, one number for each of them; None where the sum has more."""
+    if not isinstance(beside, torch.Tensor):
+        return None
+    try:
+        return beside.expand(values.shape)
+    except RuntimeError:  # the values themselves are repeated
+        return None
 
 
 @cache
@@ -345,7 +361,7 @@ def cost_of(found: Trace) -> Cost:
     """About what one example costs."""
     work, live, leaving = 0.0, 1.0, 1.0
 
-    def look(at: TracedMap, features: Any, values: Any) -> None:
+    def look(at: TracedMap, features: Any, values: Any, *_: Any) -> None:
         nonlocal work, live, leaving
         if at.weight is not None and isinstance(values, torch.Tensor) and at.kind != "embedding":
             shape = tuple(dim.size for dim in found.program.layouts[at.weight].dims)

@@ -38,10 +38,11 @@ def places(examples: int, positions: int, rows: int) -> IntArray:
 
 def plain_rows(values: torch.Tensor, rows: int) -> Tensor:
     """Of (examples, ..., entries), rows of entries at some positions of each example."""
-    flat = values.reshape(len(values), -1, values.shape[-1])
-    chosen = torch.from_numpy(places(len(flat), flat.shape[1], rows))
-    found = flat[torch.arange(len(flat))[:, None], chosen]
-    result: Tensor = found.reshape(-1, flat.shape[-1]).numpy()
+    sides = values.shape[1:-1]
+    chosen = places(len(values), int(np.prod(sides)), rows)
+    where = [torch.from_numpy(own) for own in np.unravel_index(chosen, sides)] if sides else []
+    found = values[(torch.arange(len(values))[:, None], *where)]  # of no copy of all of them
+    result: Tensor = found.reshape(-1, values.shape[-1]).numpy()
     return result
 
 

@@ -1,0 +1,154 @@
+"""How good fused language models are: bits per character of text nobody trained on, no data.
+
+    python studies/text_quality.py NETWORKS [--sets lstm transformer] [--budgets 1 2] [--seeds 0]
+    python studies/text_quality.py --table
+
+NETWORKS is a folder of trained networks, NAME-seedS-siteJ.pt (bare state dicts), and models.py with
+their classes; they know the characters of Python's own documentation, newline as 0 and printable
+ASCII as 1 to 95, in windows of 128. Rows go to results/modules/text.jsonl as they come; what is
+there already is passed over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pydoc_data.topics
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+from quality import RESULTS, loaded_models
+
+import pfnm
+from pfnm.fusing.activity import responses
+from pfnm.fusing.joint import FIT_PROBES, repaired
+from pfnm.fusing.probes import probe
+from pfnm.fusing.sites import Sites
+from pfnm.networks.network import Array, Network
+
+ROWS = RESULTS.with_name("text.jsonl")
+CLASSES = {"lstm": "CharLSTM", "transformer": "CharTransformer"}
+SITES, LENGTH, TESTED = 3, 128, 60
+HELD_OUT = 10  # one window in so many, the last ones of each topic
+NEWLINE, FIRST, LAST = 10, 31, 95  # in ASCII; what is subtracted; the last token
+
+
+class Test:
+    """Windows of text, each with the character that follows its last."""
+
+    def __init__(self) -> None:
+        found = []
+        for _, text in sorted(pydoc_data.topics.topics.items()):
+            raw = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(int)
+            tokens = np.where(raw == NEWLINE, 0, np.clip(raw - FIRST, 1, LAST))
+            number = (len(tokens) - 1) // LENGTH
+            for k in range(number - number // HELD_OUT, number):
+                found.append(tokens[k * LENGTH : (k + 1) * LENGTH + 1])
+        windows = np.stack(found)[:TESTED]
+        self.x, self.y = windows[:, :-1].astype(np.float32), windows[:, 1:].ravel()
+
+    def logs(self, network: Network) -> Array:
+        found: Array = scipy.special.log_softmax(network.run(self.x).astype(float), axis=1)
+        return found
+
+    def bits(self, logs: Array) -> float:
+        return float(-logs[np.arange(self.y.size), self.y].mean() / np.log(2))
+
+
+def measured(sites: Sites, budget: float, test: Test) -> Iterator[dict[str, Any]]:
+    """Of one budget: units merged, these refitted, what is chosen, and that polished."""
+    begin = time.process_time()
+    fusion = pfnm.fuse(sites, budget=budget)
+    chosen = {
+        "way": "fused",
+        "bits": test.bits(test.logs(fusion.network)),
+        "agreement": fusion.agreement,
+        "site_agreement": fusion.site_agreement,
+        "parameters": fusion.network.parameters,
+        "seconds": round(time.process_time() - begin, 1),
+    }
+    to_fit = probe(sites, FIT_PROBES, np.random.default_rng(0))
+    leaving = responses(sites, to_fit.inputs)
+    for ridge, network in repaired(sites, fusion.assignments, to_fit, leaving):
+        way = "averaged" if ridge is None else f"refitted {ridge:g}"
+        yield {"way": way, "bits": test.bits(test.logs(network))}
+    yield chosen
+    begin = time.process_time()
+    taught = fusion.polish()
+    yield {
+        "way": "polished",
+        "bits": test.bits(test.logs(taught.network)),
+        "agreement": taught.agreement,
+        "seconds": round(time.process_time() - begin, 1),
+    }
+
+
+def run(folder: Path, name: str, seed: int, budgets: list[float]) -> None:
+    """Measure what is not measured yet."""
+    done = {row["budget"] for row in rows() if (row["set"], row["seed"]) == (name, seed)}
+    wanted = [budget for budget in budgets if budget not in done]
+    if not wanted:
+        return
+    models, modules, test = loaded_models(folder), [], Test()
+    for site in range(SITES):
+        module = getattr(models, CLASSES[name])()
+        file = folder / f"{name}-seed{seed}-site{site}.pt"
+        module.load_state_dict(torch.load(file, weights_only=True))
+        modules.append(module.eval())
+    example = torch.zeros(2, LENGTH, dtype=torch.long)
+    sites = pfnm.as_sites(modules, example_inputs=example)
+    logs = [test.logs(network) for network in sites.networks]
+    known = {
+        "set": name,
+        "seed": seed,
+        "locals": [test.bits(own) for own in logs],
+        "ensemble": test.bits(scipy.special.logsumexp(logs, axis=0) - np.log(SITES)),
+    }
+    for budget in wanted:
+        found = [{**known, "budget": budget, **row} for row in measured(sites, budget, test)]
+        with ROWS.open("a") as out:
+            out.writelines(json.dumps(row) + "\n" for row in found)
+
+
+def rows() -> list[dict[str, Any]]:
+    """What was measured."""
+    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+
+
+def table() -> str:
+    """One line a set, seed and budget."""
+    ways = list(dict.fromkeys(row["way"] for row in rows()))
+    lines = [f"| networks | seed | locals | ensemble | budget | {' | '.join(ways)} |"]
+    lines.append("|---" * (5 + len(ways)) + "|")
+    found = rows()
+    for name, seed, budget in dict.fromkeys((r["set"], r["seed"], r["budget"]) for r in found):
+        own = [r for r in found if (r["set"], r["seed"], r["budget"]) == (name, seed, budget)]
+        bits = {row["way"]: f"{row['bits']:.2f}" for row in own}
+        cells = [name, str(seed), ", ".join(f"{b:.2f}" for b in own[0]["locals"])]
+        cells += [f"{own[0]['ensemble']:.2f}", f"{budget:g}x", *(bits.get(w, "") for w in ways)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", type=Path, nargs="?")
+    parser.add_argument("--sets", nargs="+", default=list(CLASSES))
+    parser.add_argument("--budgets", nargs="+", type=float, default=[1.0, 2.0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--table", action="store_true")
+    told = parser.parse_args()
+    if told.table:
+        print(table())
+    else:
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore", pfnm.PFNMWarning)
+        for one in told.sets:
+            for number in told.seeds:
+                run(told.networks, one, number, told.budgets)
