@@ -29,8 +29,12 @@ from pfnm.experiments.rows import (
     write_rows,
 )
 from pfnm.experiments.runner import ENGINES, _results, check_rows, run, seconds_spent
+from pfnm.experiments.trials import EACH_ROUND, _round_of
 from pfnm.formats.files import make_folder
+from pfnm.lab.data import load_data
 from pfnm.lab.folders import locked
+from pfnm.lab.method import State, train_local
+from pfnm.lab.setting import Setting, federation
 from pfnm.report.experiments import draw
 from pfnm.report.page import write_page
 
@@ -358,6 +362,17 @@ def test_depth_is_judged_at_the_same_width_too() -> None:
     assert "; from +10.00 points, 1 trial (2 hidden layers, even split)" in found[5].measured
     assert found[5].measured.endswith("parameters on average 300 against 250")
     assert found[6].measured.endswith("parameters on average 300 against 1,000")
+
+
+def test_a_method_of_which_every_round_is_matched() -> None:
+    sites = federation(Setting(sites=3, hidden=(8,), epochs=1, later_epochs=1), load_data("digits"))
+    local, each, ours = train_local(sites), State(), State()
+    for number in range(1, 7):
+        each, info = _round_of(EACH_ROUND)(sites, each, local, number)
+        ours, _ = _round_of("pfnm-joint")(sites, ours, local, number)
+        assert info.objective is not None
+    assert each.server.sent
+    assert ours.server.averaging
 
 
 def test_verdicts_on_rounds_by_hand() -> None:

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -177,10 +177,18 @@ def _averages(job: Job, sites: Federation) -> list[Start]:
 
 def _round_of(method: str) -> Round:
     if method == EACH_ROUND:
-        return partial(pfnm_round, method="joint")
+        return _matched_round
     found = METHODS[method].round
     assert found is not None
     return found
+
+
+def _matched_round(
+    sites: Federation, state: State, local: Local, number: int
+) -> tuple[State, Info]:
+    """The joint method's round, after which the next is matched too."""
+    after, info = pfnm_round(sites, state, local, number, method="joint")
+    return replace(after, server=replace(after.server, averaging=False)), info
 
 
 def _ours(sites: Federation, local: Local, parameters: int) -> Row:
