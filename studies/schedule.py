@@ -199,7 +199,7 @@ def figure(path: Path) -> None:
         axes.set_xlabel("round")
         axes.grid(alpha=0.3)
     grid[0, 0].set_ylabel("test accuracy (%)")
-    grid[0, -1].legend(fontsize=8)
+    grid[0, 0].legend(fontsize=8)  # the first panel has all methods
     drawing.savefig(path, dpi=RESOLUTION)
 
 
