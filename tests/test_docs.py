@@ -2,7 +2,8 @@
 
 Of a page all `sh` and `python` blocks run, in order, in a folder with the examples and the demo's
 files; the `text` block that follows one is what it prints, numbers aside. A comment before a block
-says where it is otherwise: `<!-- not run: why -->`, or `<!-- long: why -->` for `pytest -m long`.
+says where it is otherwise: `<!-- run by tests/NAME.py -->`, `<!-- long: why -->` for
+`pytest -m long`, or `<!-- not run: why -->`.
 """
 
 import contextlib
@@ -16,39 +17,27 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from doc_blocks import BLOCK, ROOT, blocks, command_lines
 
 import pfnm
 from pfnm import demo
 from pfnm.cli import main
 from pfnm.experiments.rows import means, read_rows
+from pfnm.networks.perceptron import mlp
 
-ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(
-    r"^(?:<!-- (?P<note>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
-)
 RUN = ("sh", "python")
-NOT_RUN, LONG = "not run: ", "long: "
+NOT_RUN, LONG, RUN_BY = "not run: ", "long: ", "run by "
 COMMANDS = ("pfnm", "make", "pip", "python", "$", "from", "import", "def")
 CALL = re.compile(r"\bpfnm\.\w+\(")
 BIN = ".venv/bin/"  # where the Makefile has everything
 MOST_LINES = 120  # of README: a page
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-@dataclass(frozen=True)
-class Block:
-    """What stands between two fences, and the comment before it."""
-
-    language: str
-    text: str
-    note: str
-    line: int
 
 
 def pages() -> Iterator[Path]:
@@ -71,24 +60,9 @@ def pages() -> Iterator[Path]:
 PAGES = list(pages())
 
 
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text()
-    return [
-        Block(
-            match["language"], match["text"], match["note"] or "", text[: match.start()].count("\n")
-        )
-        for match in BLOCK.finditer(text)
-    ]
-
-
 def plain(text: str) -> str:
     """A line without its numbers, frames and surplus spaces."""
     return " ".join(re.sub(r"[\d.,]+", "#", re.sub(r"[^\x00-\x7f]", " ", text)).split())
-
-
-def command_lines(text: str) -> list[str]:
-    joined = text.replace("\\\n", " ")
-    return [line for line in joined.splitlines() if shlex.split(line, comments=True)]
 
 
 def run_command(line: str, place: Path) -> str:
@@ -137,7 +111,8 @@ def run_page(page: Path, place: Path, *, long: bool) -> None:
         where = f"{page.name}:{block.line}"
         if block.language in RUN:
             printed = ""
-            if block.note.startswith(NOT_RUN) or (block.note.startswith(LONG) and not long):
+            later = block.note.startswith(LONG) and not long
+            if later or block.note.startswith((NOT_RUN, RUN_BY)):
                 continue
         if block.language == "sh":
             for line in command_lines(block.text):
@@ -164,8 +139,13 @@ def demo_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, demo_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a page runs: a folder with the examples and the demo's files."""
+    """Where a page runs: a folder with the examples, the demo's files and a folder of sites."""
     shutil.copytree(demo_files, tmp_path / "pfnm-demo")
+    (tmp_path / "sites").mkdir()
+    rng = np.random.default_rng(0)
+    for j in range(4):
+        network = mlp([rng.normal(size=(5, 4)), rng.normal(size=(4, 3))])
+        pfnm.save(network, tmp_path / "sites" / f"site{j}.safetensors")
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -204,9 +184,10 @@ def test_no_command_escapes(page: Path) -> None:
             first = block.text.split(maxsplit=1)[:1]
             assert not set(first) & set(COMMANDS), f"{page.name}:{block.line}"
         elif block.note:
-            kind = next((kind for kind in (NOT_RUN, LONG) if block.note.startswith(kind)), None)
-            assert kind is not None, f"{page.name}:{block.line}"
-            assert block.note.removeprefix(kind).strip(), f"{page.name}:{block.line}"
+            found = re.fullmatch(f"({RUN_BY}|{NOT_RUN}|{LONG})(.+)", block.note)
+            assert found is not None, f"{page.name}:{block.line}"
+            if found[1] == RUN_BY:
+                assert (ROOT / found[2]).exists(), f"{page.name}:{block.line}: {found[2]}"
     for line in BLOCK.sub("", page.read_text()).splitlines():
         indented = re.match(r"(?: {4}|\t)(\S+)", line)
         if indented is not None:

@@ -9,7 +9,6 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-NEEDS = {"monai_network": "monai"}  # whose library no extra brings
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -20,8 +19,6 @@ def test_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if example.stem in NEEDS:
-        pytest.importorskip(NEEDS[example.stem])
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out.strip()

@@ -108,8 +108,12 @@ class Deployment:
             command += ["--ssl-keyfile", str(keys / "server.key")]
             command += ["--ssl-ca-certfile", str(keys / "ca.pem")]
             command += ["--enable-supernode-auth", "--database", str(self.folder / "state.db")]
-        self._start("superlink", command)
-        trusted = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+        self.launch("superlink", command)
+        self.wait_for_superlink(keys / "ca.pem")
+
+    def wait_for_superlink(self, authority: Path) -> None:
+        """Until it answers, with a certificate of this authority."""
+        trusted = ssl.create_default_context(cafile=str(authority))
         url = f"{'http' if self.simulated else 'https'}://{HOST}:{self.port}/health"
 
         def answers() -> bool:
@@ -126,7 +130,7 @@ class Deployment:
         for hospital in hospitals:
             key = str(self.folder / "keys" / f"{hospital}.pub")
             command = ["flwr", "supernode", "register", key, CONNECTION, "--name", hospital]
-            self._start(f"register-{hospital}", command)
+            self.launch(f"register-{hospital}", command)
         for hospital in hospitals:
             name = f"register-{hospital}"
             if self.processes[name].wait(SECONDS_TO_START) != 0:
@@ -148,7 +152,7 @@ class Deployment:
             command += ["--auth-supernode-private-key", str(keys / (key or hospital))]
         data = self.data.get(hospital, self.folder / "data" / f"{hospital}.npz")
         command += ["--node-config", f'name="{hospital}" data="{data}"']
-        self._start(hospital, command)
+        self.launch(hospital, command)
 
     def wait_for_supernode(self, hospital: str) -> None:
         """Until the SuperLink has admitted it."""
@@ -178,7 +182,7 @@ class Deployment:
         if self.simulated:
             command += ["--federation-config", f"num-supernodes={len(self.hospitals)}"]
             command += ["--federation-config", "client-resources-num-cpus=1"]
-        return self._start("run", command)
+        return self.launch("run", command)
 
     def log_of(self, name: str) -> str:
         """What a program has printed since it was last started."""
@@ -223,7 +227,8 @@ class Deployment:
         for pid in started - {process.pid for process in processes.values()}:
             _signal(pid, signal.SIGKILL)
 
-    def _start(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    def launch(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start a program; what it prints is in its log."""
         with (self.folder / "logs" / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 command,

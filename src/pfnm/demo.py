@@ -25,6 +25,7 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array, Network
 from pfnm.pages.charts import Chart, axis, bars, series_colour, tip
 from pfnm.pages.page import Panels, Section
+from pfnm.pages.sizes import LABEL_ROOM
 
 SITES = 10
 ALPHA = 0.5  # of the Dirichlet split: a site has most examples of a few classes
@@ -127,7 +128,12 @@ def _report(fusion: Fusion, rows: tuple[Row, ...], path: Path) -> Path | None:
 def _measured(rows: tuple[Row, ...]) -> Section:
     """The table as a chart."""
     *_, whole, fused = rows
-    x = axis("accuracy", "test accuracy", axis={"format": ".0%"}, scale={"domain": [0, 1]})
+    x = axis(
+        "accuracy",
+        "test accuracy",
+        axis={"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]},
+        scale={"domain": [0, LABEL_ROOM]},
+    )
     spec = bars(
         x,
         axis("name", None, "nominal", sort=None, axis={"labelLimit": 190}),

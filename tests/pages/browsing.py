@@ -23,6 +23,11 @@ POINTED = "svg .mark-symbol > path, svg .mark-rect > path"
 MOST_TRIED = 10  # marks that the mouse is moved to
 LOOKS = 5  # for what a mark tells, some milliseconds apart: machines may be busy
 READY = "html[data-ready=yes]"
+CUT = """() => [...document.querySelectorAll("figure.drawn-here svg text")].filter(text => {
+    const own = text.getBoundingClientRect(), all = text.ownerSVGElement.getBoundingClientRect();
+    const shown = getComputedStyle(text).opacity > 0;
+    return shown && (own.right > all.right + 1 || own.left < all.left - 1);
+}).map(text => text.textContent)"""  # words of charts that do not fit into them
 PATIENCE = 60_000  # milliseconds: machines may be busy
 
 
@@ -60,8 +65,8 @@ class Opened:
 
 
 def check_opens(browser: Any, path: Path, scheme: str, width: int) -> None:
-    """No word on the console, no request, every chart drawn, nothing wider than the window, and
-    axe-core finds nothing to mend."""
+    """No word on the console, no request, every chart drawn, nothing wider than the window or cut
+    off, and axe-core finds nothing to mend."""
     from axe_playwright_python.sync_playwright import Axe
 
     opened = Opened(browser, path, scheme, width)
@@ -77,6 +82,7 @@ def check_opens(browser: Any, path: Path, scheme: str, width: int) -> None:
         told = drawn.locator("[role='graphics-document']").first.get_attribute("aria-label")
         assert drawn.locator("h3").inner_text() in told
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not page.evaluate(CUT)
     results = Axe().run(page)
     assert not results.response["violations"], results.generate_report()
     opened.close()

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from browsing import browser, check_answers, check_opens
+from typer.testing import CliRunner
 
 import pfnm
+import pfnm.cli  # with all its commands
+from pfnm.cli.console import app
 from pfnm.errors import PFNMError
 from pfnm.networks.perceptron import mlp
 from pfnm.pages.account import account
@@ -188,6 +191,17 @@ def test_a_browser_shows_a_fusion(
 def test_the_page_answers(chromium: Any, fusion: pfnm.Fusion, tmp_path: Path) -> None:
     fusion.report(tmp_path / "page.html")
     check_answers(chromium, tmp_path / "page.html")
+
+
+def test_the_demos_page_opens_and_answers(
+    chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not CliRunner().invoke(app, ["demo"]).exit_code
+    page = tmp_path / "pfnm-demo" / "report.html"
+    check_opens(chromium, page, "light", 390)
+    check_opens(chromium, page, "dark", 1200)
+    check_answers(chromium, page)
 
 
 def test_a_browser_shows_a_thousand_sites(chromium: Any, tmp_path: Path) -> None:

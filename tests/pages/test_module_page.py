@@ -53,7 +53,8 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def fusion() -> pfnm.Fusion:
     example = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    return pfnm.fuse([resnet(0), resnet(1)], example_inputs=(example,), budget=1.5)
+    both = [resnet(0), resnet(1)]  # how they answer does not matter here: any inputs will do
+    return pfnm.fuse(both, example_inputs=(example,), inputs=example, budget=1.5)
 
 
 def test_a_residual_network_shows_its_groups_and_filters(fusion: pfnm.Fusion) -> None:

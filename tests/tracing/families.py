@@ -7,20 +7,25 @@ All are in eval mode, with scales, biases and running statistics that are not th
 zeros, so that a mistake in any of them shows. An example batch has two rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
 import sequences
 import torch
 import vision
 from parts import FusedAttention, LayerAttention, NumberedAttention
 from torch import Tensor, nn
 
+from pfnm.tracing import remembering, running
+
 Inputs = tuple[Tensor, ...]
 ROWS = 2
 SERIES = 16  # places in a series
 CUBE = 6  # side of an example in 3-D
 SPREAD = 0.3  # of the values added to scales and biases
+FEW_STEPS = 2  # in which made-up inputs are fitted to batch normalisation
 GAIN = 2.0  # of weights: as PyTorch starts them, deep networks hardly look at their inputs
 
 
@@ -34,6 +39,16 @@ class Family:
     rigid: bool = False  # a norm or a softmax runs over some group of units
     recurrent: bool = False
     numbered: bool = False  # the code holds a width in a number, so no copy can be resized
+
+
+@contextmanager
+def few_probes() -> Iterator[None]:
+    """As few made-up inputs as there may be, hardly fitted; and one seed."""
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
+        patch.setattr(running, "WORK", 1.0)
+        patch.setattr(remembering, "STEPS", FEW_STEPS)
+        torch.manual_seed(0)
+        yield
 
 
 def disturbed(module: nn.Module, generator: torch.Generator) -> nn.Module:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from families import FAMILIES, Family, seeded
+from families import FAMILIES, Family, few_probes, seeded
 from torch import Tensor, nn
 
 import pfnm
@@ -18,7 +18,7 @@ from pfnm.errors import PFNMError
 from pfnm.fusing.atoms import observed_mean
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Fusion
-from pfnm.tracing import modules, running
+from pfnm.tracing import modules
 from pfnm.tracing.examples import examples_of
 from pfnm.tracing.shuffling import shuffled_by
 
@@ -49,10 +49,7 @@ pytestmark = [  # of PyTorch about its own recurrent modules
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_probes() -> Iterator[None]:
-    """As few made-up inputs as there may be; and one seed."""
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
-        patch.setattr(running, "WORK", 1.0)
-        torch.manual_seed(0)
+    with few_probes():
         yield
 
 

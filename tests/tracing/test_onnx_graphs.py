@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from families import FAMILIES
+from families import FAMILIES, few_probes
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -21,7 +21,6 @@ import pfnm.cli  # with all its commands
 from pfnm.cli.console import app
 from pfnm.errors import PFNMError
 from pfnm.formats.onnx_graphs import holds_convolutions
-from pfnm.tracing import running
 from pfnm.tracing.onnx_operators import OPERATORS, Node
 
 WIDTH = 8
@@ -34,9 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pfnm.PFNMWarning")
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_probes() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
-        patch.setattr(running, "WORK", 1.0)
-        torch.manual_seed(0)
+    with few_probes():
         yield
 
 

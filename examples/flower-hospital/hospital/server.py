@@ -6,7 +6,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-import pfnm
 from hospital.data import CLASSES, INPUTS
 from pfnm.flower import PFNMStrategy
 from pfnm.lab.training import Recipe, initial_network
@@ -47,4 +46,4 @@ def main(grid: Grid, context: Context) -> None:
     if strategy.network is None:
         raise SystemExit("no round had enough sites; the log says why each was left out")
     if folder is not None:
-        pfnm.save(strategy.network, folder / "global.safetensors", force=True)
+        strategy.save(folder / "global.safetensors")

@@ -28,7 +28,7 @@ from pfnm.flower.messages import (
     counts_in,
     network_of,
 )
-from pfnm.flower.models import network_like
+from pfnm.flower.models import network_like, write_network
 from pfnm.flower.nodes import Answer, Nodes, answers
 from pfnm.formats.files import make_folder
 from pfnm.fusing.inputs import Inputs
@@ -129,6 +129,18 @@ class PFNMStrategy(Strategy):
     def network(self) -> Network | None:
         """The global network, once there is one."""
         return self.server.network
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """The global network as a file, one before it replaced: of modules their weights.
+
+        `pfnm.load(path)`, of modules with `model=`, has it again.
+        """
+        if self.network is None:
+            raise PFNMError(
+                "there is no global network yet: no round had enough sites; the log says why each "
+                "was left out"
+            )
+        write_network(self.network, Path(path))
 
     def summary(self) -> None:
         """Log what is to be done."""
