@@ -12,7 +12,7 @@ from pfnm.formats.states import read_state
 from pfnm.lab.data import load_data
 from pfnm.lab.method import Local, State, train_local
 from pfnm.lab.methods import METHODS
-from pfnm.lab.rounds import joint_round
+from pfnm.lab.rounds import pfnm_round
 from pfnm.lab.runs import resume, simulate
 from pfnm.lab.server import Server
 from pfnm.lab.setting import Setting, federation, usual_training
@@ -98,7 +98,7 @@ def test_averaging_after_matching_begins_with_what_batch_normalisation_sees_at_t
     federated = federation(SMALL, load_data("digits"), train)
     sent = {name: federated.start(place) for place, name in enumerate(SMALL.names)}
     server = Server(federated.start(0), sent=sent, averaging=True)
-    state, info = joint_round(federated, State(server), Local({}, {}), 2)
+    state, info = pfnm_round(federated, State(server), Local({}, {}), 2, method="joint")
     assert state.server.averaging
     assert set(info.bytes_down) == set(begun) == set(SMALL.names)
     rows = federated.data.test_inputs

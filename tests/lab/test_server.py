@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import random_network
 
-from pfnm.lab.schedule import matching_pays
+from pfnm.lab.schedule import matching_pays, rate_share
 from pfnm.lab.server import Server, combine
 from pfnm.networks.network import Network
 
@@ -26,6 +26,7 @@ def test_a_missing_site_loses_nothing_and_comes_back_to_its_own_units(method: st
     server = first
     for _ in range(3):
         server = combined(server, {name: sites[name] for name in ("a", "b")}, method)
+        server = replace(server, averaging=False)  # as long as it matches
         assert list(server.sent) == ["a", "b", "c"]
     for name in sites:
         for key, tensor in first.part(name).tensors.items():
@@ -46,6 +47,42 @@ def test_a_site_that_joins_late_founds_units_and_the_others_keep_theirs() -> Non
         for key in ("layers.0.weight", "layers.0.bias"):
             before, after = first.part(name).tensors[key], second.part(name).tensors[key]
             np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_once_sites_are_averaged_everybody_trains_the_whole_network() -> None:
+    matched = combined(Server(), networks("a", "b"), "joint")
+    server = replace(matched, averaging=True)
+    assert server.network is not None
+    assert not matched.starts("new")
+    assert server.starts("new")
+    assert server.part("new") is server.part("a") is server.network
+    values = {"a": 1.0, "new": 4.0}
+    sent = {
+        name: replace(
+            server.network,
+            tensors={key: tensor + value for key, tensor in server.network.tensors.items()},
+        )
+        for name, value in values.items()
+    }
+    counts = {"a": np.array([1, 0, 1]), "new": np.array([0, 0, 1])}
+    after = combine(server, sent, counts=counts, method="joint", rng=np.random.default_rng(0))
+    assert after.averaging
+    assert after.assignments == server.assignments
+    assert not after.at_rest  # what batch normalisation remembers was seen at the sites
+    assert after.network is not None
+    for key, tensor in server.network.tensors.items():
+        np.testing.assert_allclose(after.network.tensors[key], tensor + 2.0)
+    assert combined(after, {}, "joint").network is after.network
+    equal = combine(server, sent, counts=None, method="joint", rng=np.random.default_rng(0))
+    assert equal.network is not None
+    for key, tensor in server.network.tensors.items():
+        np.testing.assert_allclose(equal.network.tensors[key], tensor + 2.5)
+
+
+def test_sites_train_with_smaller_steps_once_they_are_averaged() -> None:
+    server = combined(Server(), networks("a", "b"), "joint")
+    assert rate_share(server, 4) == 1.0
+    assert rate_share(replace(server, averaging=True), 4) == 0.5
 
 
 def test_one_site_waits_for_a_second() -> None:

@@ -16,10 +16,12 @@ from pfnm.errors import PFNMError
 from pfnm.flower.messages import (
     ACCURACY,
     ARRAYS,
+    AT_REST,
     CLASS_COUNTS,
     CLASSES,
     METRICS,
     NAME,
+    RATE_SHARE,
     ROUND,
     SITE,
     arrays_of,
@@ -106,7 +108,9 @@ def client_app(
         number = 1
         if _has_part(message):
             number = int(config[ROUND])
-            start = at_home(network_of(message.content, start, start.name), inputs)
+            start = network_of(message.content, start, start.name)
+            if config.get(AT_REST, True):
+                start = at_home(start, inputs)
         else:  # drawn once in a run, for noise that is drawn again and again averages out
             if METRICS not in context.state:
                 context.state[METRICS] = _told_counts(labels, len(classes), context)
@@ -120,6 +124,8 @@ def client_app(
             trained = read_network(str(context.node_config[TRAINED]), start, start.name)
         else:
             rng, recipe = setting.rng(BATCHES, number, place), setting.recipe_of(number)
+            rate = float(config.get(RATE_SHARE, 1.0)) * recipe.learning_rate
+            recipe = replace(recipe, learning_rate=rate)
             trained = _training(train, context)(start, inputs, labels, recipe, rng)
         content[ARRAYS] = arrays_of(trained)
         return Message(content, reply_to=message)

@@ -24,6 +24,8 @@ TRAINING = (
     *("learning_rate", "weight_decay", "rate_decay", "seed"),
 )
 CLASSES = "classes"
+RATE_SHARE = "rate-share"  # of the rate at which sites train
+AT_REST = "at-rest"  # whether what batch normalisation remembers was made up, not seen
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # it stands in logs and in files
 MOST_EXAMPLES = 10**12  # of a class: beyond is no count
 
@@ -106,7 +108,7 @@ def config_in(message: Message) -> Mapping[str, Any]:
 
 def setting_in(config: Mapping[str, Any]) -> Setting:
     """How the server asks sites to train; what it does not say is as in the lab."""
-    odd = sorted(set(config) - {*TRAINING, CLASSES, ROUND})
+    odd = sorted(set(config) - {*TRAINING, CLASSES, ROUND, RATE_SHARE, AT_REST})
     if odd:
         raise PFNMError(
             f"the server's training configuration has {odd[0]!r}; it may have {', '.join(TRAINING)}"

@@ -20,8 +20,10 @@ from pfnm.errors import PFNMError
 from pfnm.flower.messages import (
     ACCURACY,
     ARRAYS,
+    AT_REST,
     CLASSES,
     CONFIG,
+    RATE_SHARE,
     ROUND,
     accuracy_in,
     arrays_of,
@@ -35,6 +37,7 @@ from pfnm.fusing.inputs import Inputs
 from pfnm.lab.checkpoints import Checkpoints
 from pfnm.lab.method import State, usable
 from pfnm.lab.robust import odd_ones
+from pfnm.lab.schedule import rate_share
 from pfnm.lab.server import Server, combine, too_large
 from pfnm.lab.setting import ADMITTING, LEAST_SITES, SERVER, stream
 from pfnm.networks.graph import OUTPUT, IntArray
@@ -150,11 +153,12 @@ class PFNMStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """To each site its own part of the global network; to a new one, only how to train."""
+        """To each site what it goes on from, its own part of the global network or, once sites are
+        averaged, all of it; to a new one, only how to train."""
         messages = []
         for node, name in self._nodes.connected(grid, self.min_sites).items():
             content = self._told(config)
-            if self.server.network is not None and name in self.server.sent:
+            if self.server.starts(name):
                 content[ARRAYS] = arrays_of(self.server.part(name))
             message = Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
             messages.append((name, message))
@@ -232,8 +236,10 @@ class PFNMStrategy(Strategy):
         return MetricRecord({ACCURACY: float(np.mean(accuracies)), "lowest-accuracy": lowest})
 
     def _told(self, config: ConfigRecord) -> RecordDict:
-        """What is told to every site: the round's number, and how to train."""
-        told = ConfigRecord({**config, ROUND: self.round + 1})
+        """What is told to every site: the round's number, how to train, and from what."""
+        number = self.round + 1
+        told = ConfigRecord({**config, ROUND: number, AT_REST: self.server.at_rest})
+        told[RATE_SHARE] = rate_share(self.server, number)
         labels = self.like.labels
         told[CLASSES] = self.like.sizes[OUTPUT] if labels is None else [str(one) for one in labels]
         return RecordDict({CONFIG: told})
@@ -253,8 +259,7 @@ class PFNMStrategy(Strategy):
                 if told is not None:
                     counts[name] = told
                 networks[name] = network
-                known = self.server.network is not None and name in self.server.sent
-                starts[name] = self.server.part(name) if known else network
+                starts[name] = self.server.part(name) if self.server.starts(name) else network
             except PFNMError as error:
                 self.left_out[name] = str(error)
         returned = usable(networks, starts, self.left_out)

@@ -10,7 +10,7 @@ from pfnm.errors import PFNMError
 from pfnm.lab.baselines import kmeans
 from pfnm.lab.method import Info, Local, Method
 from pfnm.lab.once import alone, averaged, ensembled, fused, one_network
-from pfnm.lab.rounds import average_round, downpour_round, joint_round, pfnm_round
+from pfnm.lab.rounds import average_round, downpour_round, pfnm_round
 from pfnm.lab.setting import PERCEPTRON, SERVER, Federation, Setting
 from pfnm.networks.network import Network
 
@@ -48,7 +48,7 @@ METHODS: Mapping[str, Method] = {
     "topdown": Method("PFNM top-down, once", once=partial(fused, method="topdown"), modules=False),
     "joint": Method("PFNM joint, once", once=partial(fused, method="joint")),
     "pfnm": Method("PFNM with rounds", round=partial(pfnm_round, method="topdown"), modules=False),
-    "pfnm-joint": Method("PFNM joint with rounds", round=joint_round),
+    "pfnm-joint": Method("PFNM joint with rounds", round=partial(pfnm_round, method="joint")),
     "fedavg": Method("FedAvg, shared start", round=partial(average_round, shared=True)),
     "fedavg-apart": Method("FedAvg, starts apart", round=partial(average_round, shared=False)),
     "fedprox": Method("FedProx", round=partial(average_round, shared=True, proximal=True)),

@@ -133,8 +133,12 @@ def to_module(network: Network) -> nn.Module:
 
 
 def from_module(module: nn.Module, like: Network) -> Network:
-    """A module of the architecture that `like` is of, as a whole network."""
-    return replace(like, tensors=_whole(like).trace.tensors(module))
+    """A module of the architecture that `like` is of, as a whole network.
+
+    Its tensors lie in memory as if they had been sent: in another order sums are rounded otherwise.
+    """
+    tensors = _whole(like).trace.tensors(module)
+    return replace(like, tensors={name: own.copy(order="C") for name, own in tensors.items()})
 
 
 def state_of(network: Network) -> dict[str, torch.Tensor]:

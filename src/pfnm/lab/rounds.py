@@ -11,7 +11,7 @@ import numpy as np
 from pfnm.lab.baselines import weighted_average
 from pfnm.lab.dsgd import downpour
 from pfnm.lab.method import Info, Local, State, accuracy, bytes_up, size_of, tested, usable
-from pfnm.lab.schedule import matching_pays
+from pfnm.lab.schedule import rate_share
 from pfnm.lab.server import Server, combine
 from pfnm.lab.setting import SERVER, Federation
 from pfnm.lab.training import Recipe
@@ -21,15 +21,18 @@ from pfnm.networks.network import Network
 def pfnm_round(
     federation: Federation, state: State, local: Local, number: int, *, method: str
 ) -> tuple[State, Info]:
-    """Sites train on from their part of the global network; new ones send their first network."""
+    """Sites train on from what the server has for them; new ones send their first network."""
     setting, server = federation.setting, state.server
     names, left_out = federation.taking_part(number)
     active = [name for name in names if name not in left_out]
-    known = () if server.network is None else server.sent
-    down = {name: server.part(name) for name in names if name in known}
-    starts = {name: federation.at_home(name, down[name]) for name in active if name in down}
+    down = {name: server.part(name) for name in names if server.starts(name)}
+    starts = {name: down[name] for name in active if name in down}
+    if server.at_rest:
+        starts = {name: federation.at_home(name, sent) for name, sent in starts.items()}
+    recipe = setting.recipe_of(number)
+    rate = rate_share(server, number) * recipe.learning_rate
     begin = time.perf_counter()
-    returned = _returned(federation, starts, setting.recipe_of(number), number, left_out)
+    returned = _returned(federation, starts, replace(recipe, learning_rate=rate), number, left_out)
     new = [name for name in active if name not in starts]
     training = time.perf_counter() - begin + local.seconds * len(new) / setting.sites
     for name in new:
@@ -54,20 +57,6 @@ def pfnm_round(
     return State(after), replace(info, objective=after.objective, bytes_up=up)
 
 
-def joint_round(
-    federation: Federation, state: State, local: Local, number: int
-) -> tuple[State, Info]:
-    """Ours: matching while it pays, then averaging what sites make of the whole global network."""
-    before = state.server
-    if before.averaging:
-        after, info = average_round(federation, state, local, number, shared=True)
-        return State(replace(after.server, averaging=True)), info
-    after, info = pfnm_round(federation, state, local, number, method="joint")
-    # A round in which nobody sent anything tells nothing.
-    averaging = bool(info.bytes_up) and not matching_pays(before, after.server)
-    return State(replace(after.server, averaging=averaging)), info
-
-
 def average_round(
     federation: Federation,
     state: State,
@@ -89,8 +78,6 @@ def average_round(
         for name in names
     }
     starts = {name: sent for name, sent in down.items() if name in active}
-    if state.server.sent:  # the network was matched, and its batch normalisation is at rest
-        starts = {name: federation.at_home(name, sent) for name, sent in starts.items()}
     recipe = replace(setting.recipe_of(number), proximal=setting.proximal if proximal else 0.0)
     if setting.sgd_rate is not None:
         recipe = replace(recipe, optimizer="sgd", learning_rate=setting.sgd_rate)

@@ -1,4 +1,4 @@
-"""When rounds of ours change over from matching to averaging.
+"""When rounds of ours change over from matching to averaging, and how sites train then.
 
 Matching brings together networks that were trained apart: each round the global network answers
 more like all sites together. Once that gains little, the sites are near each other, and training
@@ -7,7 +7,10 @@ the whole global network at every site and averaging takes it further (docs/lab.
 
 from __future__ import annotations
 
-from pfnm.lab.server import Server
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pfnm.lab.server import Server
 
 LEAST_GAIN = 0.03  # of agreement, by a round of matching: twice the error with which it is known
 
@@ -27,3 +30,15 @@ def matching_pays(before: Server, after: Server) -> bool:
     widths = after.network.widths
     whole = all(network.widths == widths for network in after.sent.values())
     return after.agreement - before.agreement >= (0.0 if whole else LEAST_GAIN)
+
+
+def rate_share(server: Server, number: int) -> float:
+    """The share of their rate at which sites train in a round (1, 2, ...): with averaging, less.
+
+    Sites that train one network apart drift from each other, the further the larger their steps, so
+    averages settle only if steps shrink: one over the round's root. Modules, whose rate is small as
+    it is, train on with it.
+    """
+    if not server.averaging or server.network is None:
+        return 1.0
+    return number**-0.5 if server.network.program.examples is None else 1.0

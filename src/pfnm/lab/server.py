@@ -21,6 +21,8 @@ from pfnm.fusing.doubts import estimated_shares
 from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites, comparable, with_counts
+from pfnm.lab.baselines import weighted_average
+from pfnm.lab.schedule import matching_pays
 from pfnm.matching.prior import RULES, Prior
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array, Network
@@ -46,9 +48,20 @@ class Server:
     agreement: float | None = None
     averaging: bool = False
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the network was matched, and so what batch normalisation remembers made up."""
+        return bool(self.sent)
+
+    def starts(self, name: str) -> bool:
+        """Whether a site starts the next round from something of the server's."""
+        return self.network is not None and (self.averaging or name in self.sent)
+
     def part(self, name: str) -> Network:
-        """What a known site starts the next round from."""
+        """What such a site starts from: its own part, or once sites are averaged, all of it."""
         assert self.network is not None
+        if self.averaging:
+            return self.network
         units = {group: sites[name] for group, sites in self.assignments.items()}
         return part_of(self.network, units)
 
@@ -69,15 +82,18 @@ def combine(
     """Match what the sites sent with what is known of the others; the next global network.
 
     method: "topdown" (the paper's: published rules, all variances and the mass 1, started from the
-    last assignments) or "joint" (ours, afresh each round). polished: whether the sites' networks
-    then teach the global one. inputs, input_range: what is known of the inputs, as `fuse` has it.
-    counts: what sites tell of their classes this time; used once all sites have told, or with
+    last assignments) or "joint" (ours, afresh each round, and only as long as that pays: then what
+    sites make of the whole network is averaged, see `schedule.py`). polished: whether the sites'
+    networks then teach the global one. inputs, input_range: what is known of the inputs, as `fuse`
+    has it. counts: what sites tell of their classes this time; used once all have told, or with
     `estimated`: those of the others then follow from what their networks answer. With fewer than
     two sites there is no matching yet. Modules are sent whole, with what batch normalisation
     remembers, and the global network is in that form too (see `modules.py`).
     """
-    networks = {**server.sent, **returned}
     told = {**server.counts, **(counts or {})}
+    if server.averaging:
+        return averaged(server, returned, told)
+    networks = {**server.sent, **returned}
     if len(networks) < 2:
         return replace(server, sent=networks, counts=told)
     names = sorted(networks, key=_natural)
@@ -101,7 +117,23 @@ def combine(
         group: dict(zip(names, found, strict=True)) for group, found in fusion.assignments.items()
     }
     network = as_sent(fusion.network, networks[names[0]])
-    return Server(network, assignments, networks, fusion.objective, told, fusion.agreement)
+    after = Server(network, assignments, networks, fusion.objective, told, fusion.agreement)
+    # A round in which nobody sent anything tells nothing.
+    averaging = method == "joint" and bool(returned) and not matching_pays(server, after)
+    return replace(after, averaging=averaging)
+
+
+def averaged(
+    server: Server, returned: Mapping[str, Network], counts: Mapping[str, IntArray]
+) -> Server:
+    """The mean of what sites made of the global network, by examples where all tell how many."""
+    if not returned:
+        return replace(server, counts=counts)
+    weights = np.ones(len(returned))
+    if returned.keys() <= counts.keys():
+        weights = np.array([counts[name].sum() for name in returned], dtype=float)
+    network = weighted_average(list(returned.values()), weights)
+    return Server(network, server.assignments, counts=counts, averaging=True)
 
 
 def sites_of(networks: Mapping[str, Network], counts: Mapping[str, IntArray]) -> Sites:
