@@ -70,12 +70,13 @@ def test_every_method_for_modules_and_the_same_when_resumed(tmp_path: Path) -> N
 def test_modules_are_matched_once_and_then_averaged() -> None:
     federated = federation(SMALL, load_data("digits"))
     local = train_local(federated)
-    matched, _ = joint_round(federated, State(), local, 1)
+    matched, _ = pfnm_round(federated, State(), local, 1, method="joint")
     assert matched.server.averaging
     assert matched.server.assignments
-    averaged, info = joint_round(federated, matched, local, 2)
+    averaged, info = pfnm_round(federated, matched, local, 2, method="joint")
     assert averaged.server.averaging
-    assert not averaged.server.assignments
+    assert averaged.server.network is not None
+    assert averaged.server.network.name == "average"
     assert info.accuracy is not None
 
 
