@@ -117,10 +117,28 @@ def test_an_interrupted_run_goes_on_to_the_same_result(
         on_step=lambda what, done, _: steps.append(done) if what == "matching" else None,
     )
     assert steps[0] == 17
-    assert not checkpoint.exists()
     assert resumed.reassigned == whole.reassigned
     for name, tensor in whole.network.tensors.items():
         np.testing.assert_array_equal(tensor, resumed.network.tensors[name])
+
+
+def test_the_checkpoint_stays_until_the_result_is_written(
+    files: list[Path], tmp_path: Path
+) -> None:
+    checkpoint, output = tmp_path / "partial", tmp_path / "global.npz"
+    fusion = fuse_many(files, checkpoint=checkpoint)
+    with pytest.raises(PFNMError):
+        fusion.save(tmp_path / "nowhere" / "global.npz")
+    steps: list[str] = []
+    again = fuse_many(
+        files, checkpoint=checkpoint, on_step=lambda what, done, total: steps.append(what)
+    )
+    assert "matching" not in steps  # nothing is done twice
+    assert again.reassigned == fusion.reassigned
+    again.save(output)
+    assert not checkpoint.exists()
+    for name, tensor in fusion.network.tensors.items():
+        np.testing.assert_array_equal(pfnm.load(output).tensors[name], tensor)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04"])

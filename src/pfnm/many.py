@@ -65,11 +65,15 @@ class ManyFusion:
     reassigned: tuple[int, ...]
     """Units that moved in the first pass and in each sweep."""
     options: Mapping[str, Any]
+    checkpoint: Path | None = None
+    """Where the work stands written until its result is."""
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the global network, and how it was made."""
+        """Write the global network, and how it was made; then the checkpoint can go."""
         record = {"kind": "fusion", "options": dict(self.options), "widths": self.network.widths}
         save(replace(self.network, metadata=record), path, force=force)
+        if self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
 
 
 @threads.limited()
@@ -103,7 +107,8 @@ def fuse_many(
     seed
         Of the order in which sites are visited.
     checkpoint
-        A file that is written now and then; a call with the same arguments goes on from it.
+        A file that is written now and then, and at the end; a call with the same arguments goes on
+        from it. `save` removes it, once the result is written.
     on_step
         Told what is being done, how much of it is done and how much there is.
 
@@ -154,10 +159,16 @@ def fuse_many(
             last = time.monotonic()
 
     run_visits(matcher, visits, done, on_visit)
-    network = _network(survey, matcher)
     if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
-    return ManyFusion(network, matcher.numbered(), tuple(names), tuple(moved.tolist()), options)
+        _keep(checkpoint, run, matcher, moved, visits.size)
+    return ManyFusion(
+        _network(survey, matcher),
+        matcher.numbered(),
+        tuple(names),
+        tuple(moved.tolist()),
+        options,
+        checkpoint,
+    )
 
 
 def _survey(

@@ -29,8 +29,12 @@ from pfnm.experiments.rows import (
     write_rows,
 )
 from pfnm.experiments.runner import ENGINES, _results, check_rows, run, seconds_spent
+from pfnm.experiments.trials import EACH_ROUND, _round_of
 from pfnm.formats.files import make_folder
+from pfnm.lab.data import load_data
 from pfnm.lab.folders import locked
+from pfnm.lab.method import State, train_local
+from pfnm.lab.setting import Setting, federation
 from pfnm.report.experiments import draw
 from pfnm.report.page import write_page
 
@@ -127,6 +131,15 @@ def test_more_may_be_added_but_nothing_else_changed(tmp_path: Path) -> None:
     with pytest.raises(PFNMError, match="another digits, sha256"):
         run(one, tmp_path)
     record["conditions"].pop("digits, sha256")
+    training = record["conditions"]["training, digits"]
+    assert training.pop("server_inputs") == 0  # there was no such setting once
+    (tmp_path / "experiment.json").write_text(json.dumps(record))
+    assert measured(run(one, tmp_path)[: len(first)]) == measured(first)
+    training["server_inputs"] = 5
+    (tmp_path / "experiment.json").write_text(json.dumps(record))
+    with pytest.raises(PFNMError, match="another training, digits"):
+        run(one, tmp_path)
+    del training["server_inputs"]
     (tmp_path / "experiment.json").write_text(json.dumps(record))
     with (
         locked(tmp_path),
@@ -351,6 +364,17 @@ def test_depth_is_judged_at_the_same_width_too() -> None:
     assert found[6].measured.endswith("parameters on average 300 against 1,000")
 
 
+def test_a_method_of_which_every_round_is_matched() -> None:
+    sites = federation(Setting(sites=3, hidden=(8,), epochs=1, later_epochs=1), load_data("digits"))
+    local, each, ours = train_local(sites), State(), State()
+    for number in range(1, 7):
+        each, info = _round_of(EACH_ROUND)(sites, each, local, number)
+        ours, _ = _round_of("pfnm-joint")(sites, ours, local, number)
+        assert info.objective is not None
+    assert each.server.sent
+    assert ours.server.averaging
+
+
 def test_verdicts_on_rounds_by_hand() -> None:
     own = replace(
         experiment("rounds"), data=["mnist"], splits=["even"], depths=[1], rounds={"even": 3}
@@ -383,7 +407,7 @@ def test_verdicts_on_rounds_by_hand() -> None:
     assert [claim.holds for claim in found] == [False, False, True, True, *[None] * 4]
     assert "D-SGD 0.1" in found[1].measured
     sooner = [
-        {**r, "method": "pfnm-joint", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
+        {**r, "method": "joint-each", "accuracy": 0.95} for r in rows if r["method"] == "pfnm"
     ]
     found = claims(own, [*rows, *sooner])
     assert [claim.holds for claim in found] == [True, False, True, True, True, False, True, True]

@@ -214,6 +214,13 @@ def test_copies_are_found_to_be_copies() -> None:
     np.testing.assert_allclose(result.mean[result.assignments[0]], atom, atol=1e-4)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0, -3.7, 1e9])
+@pytest.mark.parametrize("dimensions", [1, 3, 20, 784])
+def test_equal_atoms_are_as_many_as_a_site_has(value: float, dimensions: int) -> None:
+    for sites, width in [(2, 1), (2, 2), (3, 3), (10, 2)]:
+        assert match([np.full((width, dimensions), value)] * sites).width == width
+
+
 def test_the_paper_keeps_far_too_many() -> None:
     """Its objective drops constants whose number changes with the number of global units."""
     atoms, seen = sites_that_see_some(np.random.default_rng(0), 20, 40, 20, 1.0, 200)

@@ -21,7 +21,8 @@ from pfnm.experiments.definition import Experiment
 from pfnm.experiments.rows import Row, fits, means, moments, paired
 
 RIVALS = ("fedavg", "dsgd")
-NAMES = {"pfnm": "PFNM", "pfnm-joint": "the joint method", "fedavg": "FedAvg", "dsgd": "D-SGD"}
+NAMES = {"pfnm": "PFNM", "joint-each": "the joint method", "fedavg": "FedAvg", "dsgd": "D-SGD"}
+CLAUSES = {"joint-each": ", matched in every round,"}
 COUNTED = {  # against what, in which words, and how its numbers are written
     "communications": ("with fewer communications", ",.0f"),
     "epochs": ("after fewer epochs of local training", ".1f"),
@@ -38,10 +39,10 @@ def of_rounds(experiment: Experiment, data: str, rows: Sequence[Row]) -> Iterato
     yield from _reaches(panels, "pfnm")
     yield _shrinks(experiment, panels)
     yield _ends(experiment, panels, "pfnm", RIVALS)
-    if "pfnm-joint" in experiment.methods:
-        yield from _reaches(panels, "pfnm-joint")
-        yield _ends(experiment, panels, "pfnm-joint", RIVALS)
-        yield _ends(experiment, panels, "pfnm-joint", ("pfnm",))
+    if "joint-each" in experiment.methods:
+        yield from _reaches(panels, "joint-each")
+        yield _ends(experiment, panels, "joint-each", RIVALS)
+        yield _ends(experiment, panels, "joint-each", ("pfnm",))
 
 
 def needed_communications(
@@ -142,7 +143,7 @@ def _first(needed: Needed, method: str, against: str) -> bool:
 
 def _beginning(method: str) -> str:
     """A method's name, where a sentence begins with it."""
-    return NAMES[method][0].upper() + NAMES[method][1:]
+    return NAMES[method][0].upper() + NAMES[method][1:] + CLAUSES.get(method, "")
 
 
 def _amount(value: float, form: str) -> str:

@@ -29,6 +29,7 @@ from pfnm.lab.data import load_data
 from pfnm.lab.folders import claimed
 from pfnm.lab.records import processor, versions
 from pfnm.lab.runs import check_installed, sha256
+from pfnm.lab.setting import Setting
 
 RECORD = "experiment.json"
 ENGINES = ("local", "ray", "dask")
@@ -129,12 +130,20 @@ def check_rows(
     # As JSON has them, which knows lists only.
     now = json.loads(json.dumps(_conditions(experiment) if conditions is None else conditions))
     for name in now:
-        if name in there and now[name] != there[name]:
+        if name in there and now[name] != _completed(there[name], now[name]):
             raise PFNMError(
                 f"{folder}: its rows have another {name} ({there[name]}, not {now[name]}); choose "
                 "another folder"
             )
     return read_rows(folder)
+
+
+def _completed(recorded: Any, now: Any) -> Any:
+    """What was recorded, with the usual value of settings that there were not yet."""
+    if not (isinstance(recorded, dict) and isinstance(now, dict)):
+        return recorded
+    usual = json.loads(json.dumps(asdict(Setting())))
+    return {name: usual[name] for name in now if name in usual} | recorded
 
 
 def _conditions(experiment: Experiment) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from pfnm.lab.method import (
     train_local,
 )
 from pfnm.lab.methods import METHODS, combined_once
+from pfnm.lab.rounds import pfnm_round
 from pfnm.lab.setting import SERVER, Federation, Setting, federation, paper_training
 from pfnm.matching.prior import Prior
 from pfnm.networks.network import Network
@@ -38,6 +39,7 @@ PRIOR_VARIANCE, MASS = 10.0, 1.0  # the paper's, where they are not varied
 SITE_VARIANCE = 1.0
 REPEATS = 3  # of a timed matching, after a first one
 SAME_SIZE = "joint-same"  # the joint method with as many parameters as PFNM as published took
+EACH_ROUND = "joint-each"  # the joint method in rounds, which are all matched
 SAME_WIDTH = "pfnm-same"  # PFNM at most as wide as the joint method is by default
 NONE = Local({}, {})
 STARTED_TOGETHER = ("fedavg", "dsgd")  # methods that do not begin with the sites' own networks
@@ -174,9 +176,19 @@ def _averages(job: Job, sites: Federation) -> list[Start]:
 
 
 def _round_of(method: str) -> Round:
+    if method == EACH_ROUND:
+        return _matched_round
     found = METHODS[method].round
     assert found is not None
     return found
+
+
+def _matched_round(
+    sites: Federation, state: State, local: Local, number: int
+) -> tuple[State, Info]:
+    """The joint method's round, after which the next is matched too."""
+    after, info = pfnm_round(sites, state, local, number, method="joint")
+    return replace(after, server=replace(after.server, averaging=False)), info
 
 
 def _ours(sites: Federation, local: Local, parameters: int) -> Row:
@@ -230,7 +242,7 @@ def _rounds(job: Job, sites: Federation) -> Iterator[Row]:
     (name,) = job.methods
     setting = sites.setting
     local = NONE if name in STARTED_TOGETHER else train_local(sites)
-    if METHODS[name].round is None:
+    if name != EACH_ROUND and METHODS[name].round is None:
         _, info = combined_once(name, sites, local)
         yield {"method": name, "round": 0, **_measured(info, local)}
         return

@@ -36,9 +36,9 @@ def rate_share(server: Server, number: int) -> float:
     """The share of their rate at which sites train in a round (1, 2, ...): with averaging, less.
 
     Sites that train one network apart drift from each other, the further the larger their steps, so
-    averages settle only if steps shrink: one over the round's root. Modules, whose rate is small as
-    it is, train on with it.
+    averages settle only if steps shrink: 2/3 in the second round, then 1/2, 2/5, 1/3 (one over the
+    root was worse, docs/lab.md). Modules, whose rate is small as it is, train on with it.
     """
     if not server.averaging or server.network is None:
         return 1.0
-    return number**-0.5 if server.network.program.examples is None else 1.0
+    return 2 / (number + 1) if server.network.program.examples is None else 1.0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pfnm.matching.evidence import bounded_prior, mean_square, moments
+from pfnm.matching.evidence import bounded_prior, least_variance, mean_square, moments
 from pfnm.matching.matching import match
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
@@ -36,7 +36,8 @@ def confidence(
     centred = [v - prior_mean for v in atoms]
     total = mean_square(centred, weights)
     site, between, mass = moments(assignments, centred, weights)
-    prior = bounded_prior(total if site is None else site, between, mass, total)
+    least = least_variance(atoms, weights)
+    prior = bounded_prior(total if site is None else site, between, mass, total, least)
     together = np.zeros(sum(map(len, atoms)))
     state: Sequence[IntArray] = assignments
     for _ in range(samples):

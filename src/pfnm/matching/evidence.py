@@ -30,6 +30,9 @@ STEPS_FROM_NOTHING = (4.0, 16.0, 64.0)
 MOST_MATCHINGS = 40  # far more than it takes to climb from a start a thousandfold off
 CLOSE = 0.01  # relative: variances nearer than this to those tried are not tried again
 LEAST_NOISE = 1e-6  # of the atoms' variance: copies have none, and no evidence is infinite
+# Of the atoms' mean square: scores are differences of squares over variances, and below this what
+# they are rounded by would tell equal atoms apart.
+LEAST_KNOWN = 1e-12
 MOST_NOISE = 0.95  # of the atoms' variance, before anything is known of it
 SAMPLE = 2**20  # numbers in the atoms that variances are learnt from: known to a percent by then
 LEAST_SITES = 10  # in a sample
@@ -52,16 +55,21 @@ def prior_by_evidence(
     while True:
         some = np.unique(np.linspace(0, sites - 1, count).round().astype(int))
         centred = [atoms[j] - mean for j in some]
-        best = _climbed(partial(solve, some.tolist()), centred, weights[some], start)
+        least = least_variance([atoms[j] for j in some], weights[some])
+        best = _climbed(partial(solve, some.tolist()), centred, weights[some], start, least)
         if best.width < (1 - SHARED) * sum(map(len, centred)) or count == sites:
             return best.prior
         count = min(sites, 2 * count)
 
 
 def _climbed(
-    solve: Callable[[Prior], Matching], centred: Sequence[Array], weights: Array, start: float
+    solve: Callable[[Prior], Matching],
+    centred: Sequence[Array],
+    weights: Array,
+    start: float,
+    least: float,
 ) -> Matching:
-    """The matching with the most evidence that is found by climbing."""
+    """The matching with the most evidence that is found by climbing; no variance below `least`."""
     total = mean_square(centred, weights)
     tried: list[Prior] = []
 
@@ -73,7 +81,7 @@ def _climbed(
     def best_of(now: Matching | None, variances: Sequence[tuple[float, float, float]]) -> Matching:
         """The present matching, or one under these variances and masses with more evidence."""
         for site, between, mass in variances:
-            prior = bounded_prior(site, between, mass, total)
+            prior = bounded_prior(site, between, mass, total, least)
             if any(_close(prior, other) for other in tried) or len(tried) == MOST_MATCHINGS:
                 continue
             tried.append(prior)
@@ -107,16 +115,24 @@ def _close(one: Prior, other: Prior) -> bool:
     )
 
 
-def bounded_prior(site: float, between: float, mass: float, total: float) -> Prior:
+def bounded_prior(
+    site: float, between: float, mass: float, total: float, least: float = SMALLEST
+) -> Prior:
     """The marginal prior with these variances, as far as numbers of this mean square allow."""
-    low = max(LEAST_NOISE * total, SMALLEST)
-    high = min(max(total, SMALLEST) / LEAST_NOISE, LARGEST)
+    least = max(least, SMALLEST)
+    low = max(LEAST_NOISE * total, least)
+    high = min(max(total, least) / LEAST_NOISE, LARGEST)
     return Prior(
         prior_variance=min(max(between, low), high),
         site_variance=min(max(site, low), high),
         mass=mass,
         rules="marginal",
     )
+
+
+def least_variance(atoms: Sequence[Array], weights: Array) -> float:
+    """The variance below which scores of these atoms are lost in rounding."""
+    return LEAST_KNOWN * mean_square(atoms, weights)
 
 
 def mean_square(centred: Sequence[Array], weights: Array) -> float:

@@ -44,7 +44,10 @@ class KeptScores:
         self.changed_at: IntArray = np.zeros(0, dtype=np.intp)  # of every slot, likewise
 
     def of(self, j: int) -> Array:
-        """Site j's scores, (units, slots in use), now that it is taken out. Not to be modified."""
+        """Site j's scores, (units, slots in use), now that it is taken out.
+
+        Not to be modified; the next call for this site works in the same memory.
+        """
         used, kept = self.posterior.used, self.scores[j]
         self._make_room(used)
         if kept is None:
@@ -78,8 +81,10 @@ class KeptScores:
         return np.ascontiguousarray(self._scores(j, blocks)[:, : self.posterior.used])
 
     def _with_new(self, j: int, kept: Array, columns: IntArray) -> Array:
-        scores = np.empty((len(kept), self.posterior.used), dtype=kept.dtype)
-        scores[:, : kept.shape[1]] = kept
+        scores = kept
+        if self.posterior.used > kept.shape[1]:
+            scores = np.empty((len(kept), self.posterior.used), dtype=kept.dtype)
+            scores[:, : kept.shape[1]] = kept
         missing = in_blocks(columns.size) - columns.size
         slots = np.concatenate([columns, np.repeat(columns[-1:], missing)])
         scores[:, columns] = self._scores(j, slots)[:, : columns.size]

@@ -26,13 +26,13 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "dsgd": ("D-SGD", "#D55E00", "x"),
     "pfnm": ("PFNM, as published", "#0072B2", "o"),
     "pfnm-same": ("PFNM, at most twice a site's width", "#D55E00", "X"),
-    "pfnm-joint": ("ours in rounds", "#009E73", "P"),
+    "joint-each": ("ours, matched in every round", "#009E73", "P"),
     "joint-same": ("ours, PFNM's number of parameters", "#56B4E9", "*"),
     "joint": ("ours, defaults (twice a site's width)", "#009E73", "P"),
 }
 LINES = {"ensemble": "--", "weighted": ":"}
 # Whose size is part of the result.
-SIZED = ("kmeans", "pfnm", "pfnm-same", "joint-same", "joint", "pfnm-joint")
+SIZED = ("kmeans", "pfnm", "pfnm-same", "joint-same", "joint", "joint-each")
 ROOM = 3  # points below the lowest value after a round (D-SGD's first minibatches lie lower
 # still); a third of it above the highest
 DETAIL = 6  # points above and below the ensemble; what is further off is cut
