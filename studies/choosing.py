@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,20 @@ import numpy as np
 from networks import site_networks
 from scipy.stats import spearmanr
 
-from pfnm.fusing.activity import activities, responses
+from pfnm.fusing.activity import activities
 from pfnm.fusing.budget import width_limits
-from pfnm.fusing.joint import EMPHASES, FIT_PROBES, MATCH_PROBES, joint_states, repaired
+from pfnm.fusing.joint import (
+    EMPHASES,
+    FIT_PROBES,
+    MATCH_PROBES,
+    joint_states,
+    repaired,
+    ridges_for,
+)
 from pfnm.fusing.probes import CHECK_PROBES, probe, probes_for, sure_agreement
+from pfnm.fusing.refit import Making
 from pfnm.fusing.sites import comparable
+from pfnm.fusing.wanted import refit_targets
 from pfnm.lab.data import Data, data_folder, load_data
 from pfnm.matching.prior import Prior
 
@@ -35,7 +45,6 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
     rngs = np.random.default_rng(0).spawn(4)
     active = activities(sites, probes_for(sites, MATCH_PROBES, rngs[0]))
     to_fit = probe(sites, FIT_PROBES, rngs[1])
-    leaving = responses(sites, to_fit.inputs)
     to_check = probe(sites, CHECK_PROBES, rngs[2], to_judge=True)
     rows = []
     for budget in BUDGETS:
@@ -44,7 +53,9 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
             states = joint_states(sites, prior, limits, active, emphasis, None, rngs[3], None)
             for sweep, (matchings, _) in enumerate(states, start=1):
                 found = {group: own.assignments for group, own in matchings.items()}
-                for ridge, network in repaired(sites, found, to_fit, leaving):
+                (targets,) = refit_targets(sites, [found], to_fit)
+                making = Making(sites, partial(repaired, sites, found), to_fit, targets)
+                for ridge, network in making.networks((None, *ridges_for(sites))):
                     right = network.run(data.test_inputs).argmax(axis=1) == data.test_labels
                     rows.append(
                         {

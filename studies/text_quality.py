@@ -17,6 +17,7 @@ import pydoc_data.topics
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,11 @@ import torch
 from quality import RESULTS, loaded_models
 
 import pfnm
-from pfnm.fusing.activity import responses
-from pfnm.fusing.joint import FIT_PROBES, repaired
+from pfnm.fusing.joint import FIT_PROBES, repaired, ridges_for
 from pfnm.fusing.probes import probe
+from pfnm.fusing.refit import Making
 from pfnm.fusing.sites import Sites
+from pfnm.fusing.wanted import refit_targets
 from pfnm.networks.network import Array, Network
 
 ROWS = RESULTS.with_name("text.jsonl")
@@ -74,8 +76,9 @@ def measured(sites: Sites, budget: float, test: Test) -> Iterator[dict[str, Any]
         "seconds": round(time.process_time() - begin, 1),
     }
     to_fit = probe(sites, FIT_PROBES, np.random.default_rng(0))
-    leaving = responses(sites, to_fit.inputs)
-    for ridge, network in repaired(sites, fusion.assignments, to_fit, leaving):
+    (targets,) = refit_targets(sites, [fusion.assignments], to_fit)
+    making = Making(sites, partial(repaired, sites, fusion.assignments), to_fit, targets)
+    for ridge, network in making.networks((None, *ridges_for(sites))):
         way = "averaged" if ridge is None else f"refitted {ridge:g}"
         yield {"way": way, "bits": test.bits(test.logs(network))}
     yield chosen

@@ -48,7 +48,7 @@ def in_the_lab(split: Federation, method: str) -> Server:
 
 def strategy_of(split: Federation, method: str, folder: Path | None = None) -> PFNMStrategy:
     options: dict[str, Any] = {"method": method, "seed": split.setting.seed}
-    options |= {"input_range": split.input_range, "checkpoints": folder}
+    options |= {**split.known_inputs, "checkpoints": folder}
     if split.setting is LENET:
         return PFNMStrategy(LeNet((1, 8, 8)), (_example(split.data),), **options)
     return PFNMStrategy(split.start(0), **options)

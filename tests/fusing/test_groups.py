@@ -60,6 +60,17 @@ GROUPED = UnitGraph(
     inner={"i": "groups", "o": "groups"},
     constant={"i": 2, "o": 3},
 )
+MIXED = UnitGraph(  # channels that two group norms divide: groups of blocks of channels
+    {
+        "first": (Axis((Part(("groups", "blocks", "channels")),)), Axis.of(INPUT)),
+        "scale": (Axis((Part(("groups", "blocks", "channels")),)),),
+        "last": (Axis.of(OUTPUT), Axis((Part(("groups", "blocks", "channels")),))),
+    },
+    ("groups", "blocks", "channels"),
+    inner={"blocks": "groups", "channels": "groups"},
+    constant={"blocks": 2, "channels": 3},
+    roles={"scale": "scale"},
+)
 RECURRENT = UnitGraph(
     {
         "ih": (Axis.of("state", before=4), Axis.of(INPUT)),
@@ -79,7 +90,9 @@ CONCATENATED = UnitGraph(
     ("a", "b"),
     roles={"scale": "scale"},
 )
-GRAPHS = {"heads": HEADS, "grouped": GROUPED, "recurrent": RECURRENT, "cat": CONCATENATED}
+GRAPHS = {
+    "heads": HEADS, "grouped": GROUPED, "mixed": MIXED, "recurrent": RECURRENT, "cat": CONCATENATED,
+}  # fmt: skip
 WIDTHS = {"heads": 4, "groups": 3, "state": 6, "a": 5, "b": 4, INPUT: 7, OUTPUT: 3}
 
 

@@ -13,14 +13,15 @@ from scipy.special import log_softmax
 
 import pfnm
 from pfnm.errors import PFNMError
-from pfnm.fusing.activity import activities, responses
+from pfnm.fusing.activity import activities
 from pfnm.fusing.atoms import group_atoms, observed_mean, part_of, with_tensors
 from pfnm.fusing.budget import limits_by_parameters, parameters, width_limits
 from pfnm.fusing.inputs import Units
 from pfnm.fusing.joint import centred, fuse_joint, joint_states
 from pfnm.fusing.probes import agreement, probe
-from pfnm.fusing.refit import TINY, refit, refit_targets, repair_norms, wanted_values
+from pfnm.fusing.refit import TINY, copied, refit, repair_norms
 from pfnm.fusing.sites import comparable
+from pfnm.fusing.wanted import refit_targets
 from pfnm.matching.matching import match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import IntArray
@@ -209,8 +210,8 @@ def test_norms_are_repaired_and_least_squares_helps_on_probes() -> None:
     ]
     assert np.linalg.norm(layers(repaired)[0].weight[:, 0]) == pytest.approx(np.mean(members))
     probing = probe(sites, 400, rng)
-    targets = refit_targets(sites, assignments, probing, responses(sites, probing.inputs))
-    fitted = with_tensors(sites, refit(repaired, targets, probing, 0.01, None))
+    (targets,) = refit_targets(sites, [assignments], probing)
+    fitted = refit(copied(repaired), targets, probing, 0.01, None)
 
     def error(network: Network) -> float:
         wanted = np.mean([log_softmax(own, axis=0) for own in probing.outputs], axis=0)
@@ -270,10 +271,13 @@ def test_a_unit_of_one_site_should_do_what_it_does_there_however_little_it_is_tr
     sites = comparable(networks, [[10, 0], [0, 10]])
     probing = probe(sites, 60, np.random.default_rng(0))
     probing = replace(probing, trust=np.array([np.full(60, 1e-30), np.ones(60)]))
-    own = [np.arange(5), np.arange(5, 10)]
-    second = [found["layers.1.weight"] for found in responses(sites, probing.inputs)]
-    wanted = wanted_values(probing, second, own, 10)
-    np.testing.assert_allclose(wanted[:5], second[0], rtol=1e-5)
+    own = (np.arange(5), np.arange(5, 10))
+    (targets,) = refit_targets(sites, [{"hidden1": own, "hidden2": own}], probing)
+    first, second = layers(sites.networks[0])[:2]
+    assert first.bias is not None
+    assert second.bias is not None
+    does = np.maximum(probing.inputs @ first.weight + first.bias, 0) @ second.weight + second.bias
+    np.testing.assert_allclose(targets[second.weight_name][:5], does.T, rtol=1e-5, atol=1e-6)
 
 
 def test_sites_may_be_certain_of_what_only_the_others_have_seen() -> None:
@@ -309,8 +313,8 @@ def test_a_constant_added_to_all_outputs_of_a_site_changes_no_prediction(
         assignments = {"hidden1": (np.arange(9), np.arange(9))}
         probing = probe(sites, 300, np.random.default_rng(0))
         mean = observed_mean(sites, assignments)
-        targets = refit_targets(sites, assignments, probing, responses(sites, probing.inputs))
-        fitted = with_tensors(sites, refit(mean, targets, probing, TINY, None))
+        (targets,) = refit_targets(sites, [assignments], probing)
+        fitted = refit(mean, targets, probing, TINY, None)
         return np.asarray(fitted.run(inputs))
 
     np.testing.assert_allclose(answers(20.0), answers(0.0), rtol=1e-3, atol=1e-3)

@@ -16,7 +16,7 @@ def test_it_is_the_ridge_solution_by_its_formula(rows: int, biased: bool) -> Non
     start = np.vstack([weight, bias]) if biased else weight
     pull = ridge * (x**2).sum() / len(x)
     expected = start + np.linalg.solve(x @ x.T + pull * np.eye(len(x)), x @ missing.T)
-    found, found_bias = _least_squares(values, missing, weight, bias if biased else None, ridge)
+    found, found_bias = _least_squares(values.T, missing, weight, bias if biased else None, ridge)
     np.testing.assert_allclose(found, expected[:30], atol=1e-10)
     if biased:
         assert found_bias is not None

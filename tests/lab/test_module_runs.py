@@ -75,7 +75,7 @@ def test_modules_are_matched_once_and_then_averaged() -> None:
     assert matched.server.assignments
     averaged, info = pfnm_round(federated, matched, local, 2, method="joint")
     assert averaged.server.averaging
-    assert not averaged.server.sent
+    assert not averaged.server.at_rest
     assert info.accuracy is not None
 
 

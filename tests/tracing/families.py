@@ -153,11 +153,12 @@ OTHERS: dict[str, tuple[Build, Callable[[int], Inputs]]] = {
     "cnn_3d": (vision.cnn_3d, normal((1, CUBE, CUBE, CUBE))),
     "cnn_lstm": (sequences.ConvolvedRecurrent, normal(TIMES)),
     "two_branches": (sequences.TwoBranches, normal(VECTOR, TIMES)),
+    "diffusion": (vision.Diffusion, normal(IMAGE, VECTOR)),
     "siamese": (sequences.Siamese, normal(VECTOR, VECTOR)),
 }
 RIGID = {
     *("mlp_layernorm", "resnet_groupnorm", "convnext", "mixer", "encoder", "decoder", "llama"),
-    *("vit", "vit_fused", "vit_numbered"),
+    *("vit", "vit_fused", "vit_numbered", "diffusion"),
 }
 NUMBERED = {"lenet_numbered", "vit_numbered", "generator"}
 

@@ -209,6 +209,14 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert pfnm.load(out).numbers == pfnm.load(files[0]).numbers
     done = CliRunner().invoke(app, ["fuse", *files, "-o", str(tmp_path / "f.safetensors")])
     assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, ["inspect", files[0]])
+    assert done.exit_code == 0, done.output
+    network = pfnm.load(files[0])
+    assert f"{network.parameters:,} parameters, float32\n" in done.output
+    assert all(f" {group} " in done.output for group in network.graph.groups)
+    told = " ".join(done.output.split())
+    assert "No multilayer perceptron: it is traced, and fused as any other file" in told
+    assert f"pfnm fuse {Path(files[0]).name} ..." in told
 
 
 def json_notes(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pfnm.tracing.trace import trace
 
 NARROW, WIDE = 8, 12
 EXACT = 1e-5
-WITHIN = ("resnet_groupnorm", "resnext", "decoder")  # here more units are within heads or groups
+WITHIN = ("resnet_groupnorm", "resnext", "decoder", "diffusion")  # more units within groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pfnm
 from pfnm import teaching
-from pfnm.fusing.activity import responses
 from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import probe
+from pfnm.fusing.refit import Making
 from pfnm.fusing.tokens import Written
-from pfnm.fusing.whole import room_for, side_by_side, whole_networks
+from pfnm.fusing.wanted import refit_targets
+from pfnm.fusing.whole import room_for, side_by_side, whole_network
 from pfnm.lab.data import load_data
+from pfnm.networks.graph import OUTPUT
 from pfnm.tracing import remembering, running
 from pfnm.tracing.remembering import Memory, Remembered
 from pfnm.verdicts import verdict
@@ -272,8 +275,10 @@ def test_two_of_three_sites_fit_whole_into_twice_the_width() -> None:
     matched = {g: tuple(np.arange(w) for _ in modules) for g, w in sites.networks[0].widths.items()}
     assignments = side_by_side(sites, chosen, matched)
     probing = probe(sites, 50, np.random.default_rng(0))
-    leaving = responses(sites, probing.inputs)
-    found = dict(whole_networks(sites, chosen, assignments, probing, leaving, [1e-3]))
+    (targets,) = refit_targets(sites, [assignments], probing)
+    outward = {name: targets[name] for name in sites.networks[0].graph.tensors_of(OUTPUT)[:1]}
+    average = partial(whole_network, sites, chosen, assignments)
+    found = dict(Making(sites, average, probing, outward).networks([None, 1e-3]))
     rows = EXAMPLE.flatten(1).numpy()
     expected = np.mean([sites.networks[j].run(rows) for j in chosen], axis=0)
     np.testing.assert_allclose(found[None].run(rows), expected, rtol=1e-4, atol=1e-5)

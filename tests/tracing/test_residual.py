@@ -1,13 +1,14 @@
 """A map that adds to a residual stream is fitted to the sum: it mends what went wrong before."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pfnm.fusing.activity import values_leaving
+from pfnm.networks.program import Map
 from pfnm.tracing.modules import from_modules
 
 ROWS = 10_000  # all of them
@@ -63,7 +64,13 @@ def seen(module: nn.Module, x: Tensor) -> dict[str, np.ndarray]:
         if isinstance(norm, nn.BatchNorm2d):
             norm.running_mean, norm.running_var = torch.randn(4), torch.rand(4) + 0.5
     (network,) = from_modules([module], x)
-    return values_leaving(network, x.flatten(1).numpy(), ROWS)
+    found: dict[str, np.ndarray] = {}
+
+    def visit(at: Map, _: Any, values: Any) -> None:
+        found[at.weight] = values.T
+
+    network.run(x.flatten(1).numpy(), visit, rows=ROWS)
+    return found
 
 
 def rows(values: Tensor, axis: int, like: np.ndarray) -> None:

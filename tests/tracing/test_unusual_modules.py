@@ -74,3 +74,16 @@ def test_a_site_that_has_seen_nothing_counts_for_nothing() -> None:
 def test_groups_by_hand_that_are_none(groups: object) -> None:
     with pytest.raises(PFNMError, match="a group by hand is"):
         pfnm.trace(scaled(4, 1.0, 0), torch.rand(4, 6), groups=groups)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("inputs", ["tokens:500", np.full((8, 4), 499)])
+def test_tokens_that_a_network_does_not_know(inputs: object) -> None:
+    modules = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        modules.append(nn.Sequential(nn.Embedding(20, 8), nn.Flatten(), nn.Linear(32, 3)))
+    with pytest.raises(
+        PFNMError, match=r"tokens up to 4\d\d, but Sequential knows 20 of them"
+    ) as told:
+        pfnm.fuse(modules, example_inputs=torch.randint(20, (2, 4)), inputs=inputs)  # type: ignore[arg-type]
+    assert "inputs='tokens:20'" in str(told.value)

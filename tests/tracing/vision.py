@@ -9,6 +9,7 @@ from parts import (
     SqueezeExcite,
 )
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
 FEATURES, CHANNELS, CLASSES = 6, 3, 5
@@ -284,6 +285,29 @@ def convnext(width: int) -> nn.Module:
         )
 
     return nn.Sequential(nn.Conv2d(CHANNELS, width, 4, 4), block(), block(), *head(width))
+
+
+class Diffusion(nn.Module):
+    """What to take away from a picture, told how noisy it is.
+
+    Its norms divide the same channels into two groups, and into four.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(CHANNELS, width, 3, padding=1)
+        self.norm1, self.conv1 = nn.GroupNorm(2, width), nn.Conv2d(width, width, 3, padding=1)
+        self.time = nn.Sequential(nn.Linear(FEATURES, width), nn.SiLU(), nn.Linear(width, width))
+        self.norm2, self.conv2 = nn.GroupNorm(4, width), nn.Conv2d(width, width, 3, padding=1)
+        self.norm3, self.last = nn.GroupNorm(4, width), nn.Conv2d(width, CHANNELS, 3, padding=1)
+
+    def forward(self, picture: Tensor, time: Tensor) -> Tensor:
+        stream = self.stem(picture)
+        values = self.conv1(functional.silu(self.norm1(stream)))
+        values = values + self.time(time)[:, :, None, None]
+        stream = stream + self.conv2(functional.silu(self.norm2(values)))
+        result: Tensor = self.last(functional.silu(self.norm3(stream)))
+        return result
 
 
 def autoencoder(width: int) -> nn.Module:

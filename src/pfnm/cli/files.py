@@ -37,8 +37,6 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a network file: layers, labels, and where a fused network came from."""
-    from pfnm.networks.perceptron import layers
-
     network = load_labelled(file, activation, labels)
     if as_json:
         scaling = network.scaling
@@ -59,18 +57,16 @@ def inspect(
         }
         print_json(summary)
         return
-    table = Table("layer", "inputs", "units", "weight", "bias", title=str(file))
-    for number, layer in enumerate(layers(network), start=1):
-        inputs, units = layer.weight.shape
-        table.add_row(
-            str(number), str(inputs), str(units), layer.weight_name, layer.bias_name or ""
+    out.print(parts_of(network, str(file)))
+    if network.activation is None:
+        out.print(
+            "No multilayer perceptron: it is traced, and fused as any other file "
+            f"(pfnm fuse {file.name} ..., or in Python pfnm.fuse([{file.name!r}, ...]); "
+            "docs/modules.md)"
         )
-    out.print(table)
     unsaid = "" if network.activation_told else " (not stated; --activation tells)"
-    out.print(
-        f"{network.parameters:,} parameters, {network.dtype}, activation {network.activation}"
-        f"{unsaid}"
-    )
+    activation = "" if network.activation is None else f", activation {network.activation}{unsaid}"
+    out.print(f"{network.parameters:,} parameters, {network.dtype}{activation}")
     out.print(f"output: {output_told(network)}")
     if network.labels is not None:
         out.print("labels: " + ", ".join(map(str, network.labels)))
@@ -85,6 +81,27 @@ def inspect(
     sites = network.metadata.get("sites")
     if sites:
         out.print("fused from " + ", ".join(site["name"] for site in sites))
+
+
+def parts_of(network: Network, title: str) -> Table:
+    """The layers of a perceptron; of any other network its groups of units."""
+    from pfnm.networks.perceptron import Perceptron, layers
+
+    if isinstance(network.program, Perceptron):
+        table = Table("layer", "inputs", "units", "weight", "bias", title=title)
+        for number, layer in enumerate(layers(network), start=1):
+            inputs, units = map(str, layer.weight.shape)
+            table.add_row(str(number), inputs, units, layer.weight_name, layer.bias_name or "")
+        return table
+    graph = network.graph
+    table = Table("group", "units", "tensors", "", title=title)
+    for group in graph.groups:
+        within = f"within {graph.inner[group]}" if group in graph.inner else ""
+        rigid = f"not wider than at the sites: {graph.rigid[group]}" if group in graph.rigid else ""
+        notes = "; ".join(filter(None, (within, rigid)))
+        tensors = str(len(graph.tensors_of(group)))
+        table.add_row(group, str(network.sizes[group]), tensors, notes)
+    return table
 
 
 def output_told(network: Network) -> str:

@@ -1,21 +1,15 @@
-"""What units do: the features that enter each weight on probes, and the values that leave it."""
+"""What units do: the features that enter each weight on probes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pfnm.fusing.probes import MOST_RESPONSES
 from pfnm.fusing.sites import Sites
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
-
-FITTED = ("linear", "scaled")  # kinds of maps that can be, by least squares and by scale
-FIT_ROWS = 24_000  # by which a map is fitted: some tens for each number that enters it
-WIDER = 2  # at most so many times as many features as a site's enter a fused map, mostly
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,40 +74,3 @@ def _of_site(
 
     network.run(inputs, visit)
     return values, norms
-
-
-def fit_rows(sites: Sites) -> int:
-    """How many rows each map is fitted on: fewer where they, or what leaves all maps, fill memory.
-
-    A row is an example, or one of its positions.
-    """
-    network = sites.networks[0]
-    fitted = [
-        (network.tensors[at.weight], at.writes)
-        for at in network.program.maps
-        if at.kind == "linear"
-    ]
-    entering = max((weight.size // weight.shape[axis] for weight, axis in fitted), default=1)
-    leaving = sum(weight.shape[axis] for weight, axis in fitted)
-    most = int(max(WIDER * entering, leaving * len(sites.networks), 1))
-    return max(1, min(FIT_ROWS, MOST_RESPONSES // most))
-
-
-def values_leaving(network: Network, inputs: Tensor, rows: int) -> dict[str, Tensor]:
-    """By weight: the values that leave each map that can be fitted, (outputs, rows)."""
-    found: dict[str, Tensor] = {}
-
-    def visit(at: Map, _: Any, values: Any) -> None:
-        if at.kind in FITTED:
-            found[at.weight] = np.ascontiguousarray(values.T, dtype=np.float32)
-
-    network.run(inputs, visit, rows=rows)
-    return found
-
-
-def responses(sites: Sites, inputs: Tensor) -> list[Mapping[str, Tensor]]:
-    """The values that leave each map of every site that can be fitted."""
-    if not len(inputs) or not any(at.kind in FITTED for at in sites.networks[0].program.maps):
-        return [{} for _ in sites.networks]
-    rows = fit_rows(sites)
-    return [values_leaving(network, inputs, rows) for network in sites.networks]

@@ -52,6 +52,7 @@ def atoms_of(
     graph = sites.networks[0].graph
     if not graph.inner_of(group):
         return group_atoms(sites, group, matched, prior, extra)
+    matched = _without_mixed(graph, group, matched)
     columns: list[list[Array]] = [[] for _ in sites.networks]
     for side in sides_of(graph, group, set(matched) - {group}):
         for own, rows in zip(columns, _rows(sites, side, group, matched), strict=True):
@@ -111,9 +112,76 @@ def _inner_rows(
     return rows.reshape(network.sizes[group], network.sizes[inner], -1)
 
 
+def _without_mixed(graph: UnitGraph, group: str, matched: Assignments) -> Assignments:
+    """What is matched, but for inner groups that lie along no axis without another of the same.
+
+    (Channels that two group norms divide differently: groups of blocks of channels.) How those of
+    an earlier sweep are ordered says nothing where their units are matched anew.
+    """
+    inner = graph.inner_of(group)
+    alone = {
+        own
+        for own in inner
+        if any(
+            not side.needs(graph, own) & set(inner)
+            for side in sides_of(graph, own, set(graph.groups))
+        )
+    }
+    return {done: own for done, own in matched.items() if done not in inner or done in alone}
+
+
+def _mixed_sides(sites: Sites, group: str, inner: str, matched: Assignments) -> list[list[Array]]:
+    """Sides of an inner group along which others lie too, none of them in order yet.
+
+    For each a site's (units, inner units, entries of the others, D); all sides have these alike.
+    """
+    graph = sites.networks[0].graph
+    known = {done: own for done, own in matched.items() if done not in (group, inner)}
+    others, widths = set(graph.inner_of(group)) - {inner} - set(known), widths_of(graph, known)
+    found: list[list[Array]] = []
+    together: tuple[str | int, ...] | None = None
+    for side in sides_of(graph, inner, {*known, group, *others}):
+        parts = graph.axes[side.name][side.dimension].parts
+        factors = parts[0].factors
+        if len(parts) > 1 or not set(factors) <= {group, inner, *others}:
+            continue
+        together = factors if together is None else together
+        if factors != together or group not in factors:
+            continue
+        order = [factors.index(group), factors.index(inner)]
+        order += [place for place in range(len(factors)) if place not in order]
+        rows = []
+        for j, network in enumerate(sites.networks):
+            units = {done: own[j] for done, own in known.items()}
+            wide = np.moveaxis(side.spread(network, inner, units, widths), side.dimension, 0)
+            shape = parts[0].shape(network.sizes)
+            own = wide.reshape(*shape, -1).transpose(*order, len(shape))
+            rows.append(own.reshape(*own.shape[:2], -1, own.shape[-1]))
+        found.append(rows)
+    return found
+
+
+def _mixed_rows(sites: Sites, group: str, inner: str, matched: Assignments) -> list[list[Array]]:
+    """For each site (units, inner units, D): what the order of the other inner groups leaves."""
+    sides = _mixed_sides(sites, group, inner, matched)
+    rng = np.random.default_rng(SKETCH_SEED)
+    short = [_sketched(side, rng) for side in sides]
+    pairs = [(short[0], other) for other in short[1:] or short] if short else []
+    return [
+        [
+            np.einsum("hiea,hieb->hiab", a, b).reshape(*a.shape[:2], -1)
+            for a, b in zip(one, two, strict=True)
+        ]
+        for one, two in pairs
+    ]
+
+
 def _products(sites: Sites, group: str, inner: str, matched: Assignments) -> list[list[Array]]:
     """What the order of inner units does not change, as large as the weights it is made of."""
     sides = _inner_sides(sites, group, inner, matched)
+    if not sides:
+        mixed = _mixed_sides(sites, group, inner, matched)
+        sides = [[own.reshape(len(own), -1, own.shape[-1]) for own in rows] for rows in mixed]
     if not sides:
         return [[] for _ in sites.networks]
     rng = np.random.default_rng(SKETCH_SEED)
@@ -132,7 +200,7 @@ def _products(sites: Sites, group: str, inner: str, matched: Assignments) -> lis
 
 def _sketched(side: Sequence[Array], rng: np.random.Generator) -> list[Array]:
     """A side with at most so many columns, the same sums at every site."""
-    columns = side[0].shape[2]
+    columns = side[0].shape[-1]
     if columns <= SKETCH:
         return list(side)
     signs = rng.choice([-1.0, 1.0], size=(columns, SKETCH)) / np.sqrt(SKETCH)
@@ -144,10 +212,11 @@ def inner_assignments(
 ) -> dict[str, tuple[IntArray, ...]]:
     """The order of every group within a matched one: of each site (units, inner units)."""
     graph = sites.networks[0].graph
-    known = dict(matched)
+    known = dict(_without_mixed(graph, group, matched))
     found: dict[str, tuple[IntArray, ...]] = {}
     for inner in graph.inner_of(group):
         sides = _inner_sides(sites, group, inner, known)
+        sides = sides or _mixed_rows(sites, group, inner, known)
         size = graph.constant[inner]
         if sides:
             columns = [np.concatenate(own, axis=2) for own in zip(*sides, strict=True)]

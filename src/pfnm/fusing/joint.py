@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import numpy as np
 
 from pfnm.errors import overflow_named
-from pfnm.fusing.activity import Activity, activities, fit_rows, responses
+from pfnm.fusing.activity import Activity, activities
 from pfnm.fusing.atoms import Assignments, observed_mean, sides_of, with_tensors
 from pfnm.fusing.groups import atoms_of, inner_assignments, next_group
 from pfnm.fusing.inputs import Units
@@ -31,11 +32,12 @@ from pfnm.fusing.probes import (
     site_agreements,
     sure_agreement,
 )
-from pfnm.fusing.refit import refit, refit_targets, repair_norms
+from pfnm.fusing.refit import Making, repair_norms
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Candidate, Solution
 from pfnm.fusing.topdown import topdown_within
-from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networks
+from pfnm.fusing.wanted import refit_targets
+from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_network
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
@@ -79,12 +81,13 @@ def fuse_joint(
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
     to_fit = probe(ordered, FIT_PROBES, fit_rng)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
-    active, leaving = activities(ordered, to_match), responses(ordered, to_fit.inputs)
+    active = activities(ordered, to_match)
     graph = sites.networks[0].graph
     best: Solution | None = None
     if not modules:  # of which the paper's way gives no mean of outputs
         best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
-    best_share, tried, again = -inf, [], None
+    best_share, tried = -inf, []
+    again: tuple[Making, float | None] | None = None
     if best is not None:
         best_share = sure_agreement(best.network, to_check)
         tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
@@ -99,29 +102,35 @@ def fuse_joint(
         )
         if not modules or sweep == JOINT_SWEEPS  # of modules the last: they take longer
     ]
-    for emphasis, sweep, matchings, inner in states:
-        first = network = None  # all networks of one matching have the same first map
-        give_back(sites)
-        assignments = {name: found.assignments for name, found in matchings.items()} | inner
-        for ridge, network in repaired(ordered, assignments, to_fit, leaving):
+    del active
+    matched = [
+        {name: found.assignments for name, found in matchings.items()} | inner
+        for _, _, matchings, inner in states
+    ]
+    targets = refit_targets(ordered, matched, to_fit)
+    outward = {name: targets[0][name] for name in graph.tensors_of(OUTPUT) if name in targets[0]}
+    for (emphasis, sweep, matchings, _), assignments in zip(states, matched, strict=True):
+        making = Making(ordered, partial(repaired, ordered, assignments), to_fit, targets.pop(0))
+        first = None  # all networks of one matching have the same first map
+        for ridge, network in making.networks((None, *ridges_for(sites))):
             first = network.first_values(to_check.inputs) if first is None else first
             share = sure_agreement(network, to_check, first)
             objective = sum(matching.objective for matching in matchings.values())
             tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
             if share > best_share:
                 listed = as_listed(assignments, orders, graph.inner)
-                best, best_share = Solution.of(network, matchings, listed), share
-                again = assignments if modules and ridge is None else None
-        if best is not None and again is not None:  # made again below: no room for it here
-            best = replace(best, network=sites.networks[0])
+                # Modules leave no room for it beside others: it is made again below.
+                kept = sites.networks[0] if modules else network
+                best, best_share = Solution.of(kept, matchings, listed), share
+                again = making, ridge
+            del network  # before the next is made
+            give_back(sites.networks[0])
     assert best is not None
-    first = network = None
-    if again is not None:
-        _, network = next(repaired(ordered, again, to_fit, leaving))
-        best = replace(best, network=network)
-    if modules:
-        best, more = best_whole(ordered, limits, best, best_share, to_fit, to_check, leaving)
+    if modules and again is not None:
+        best, again, more = best_whole(ordered, limits, best, best_share, again, to_check, outward)
         tried += more
+        making, ridge = again
+        best = replace(best, network=next(making.networks([ridge]))[1])
     return replace(
         best,
         agreement=max(0.0, agreement(best.network, to_check)),
@@ -180,7 +189,7 @@ def joint_states(
             left.remove(group)
             own = prior.for_group(group)
             atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
-            give_back(sites)
+            give_back(sites.networks[0])
             matchings[group] = match(
                 in_single(atoms, precisions),
                 own,
@@ -194,7 +203,7 @@ def joint_states(
                 used_up=True,
             )
             del atoms  # before the next group's are made
-            give_back(sites)
+            give_back(sites.networks[0])
             known[group] = matchings[group].assignments
             known |= inner_assignments(sites, group, known)
         if sweep > 0:
@@ -220,26 +229,10 @@ def _known_at_once(graph: UnitGraph, group: str) -> bool:
     return sides_of(graph, group, set()) == sides_of(graph, group, set(graph.groups))
 
 
-def repaired(
-    sites: Sites,
-    assignments: Assignments,
-    probing: Probing,
-    leaving: Sequence[Mapping[str, Tensor]],
-) -> Iterator[tuple[float | None, Network]]:
-    """The fused networks that one matching can give: norms repaired, and refitted on probes.
-
-    leaving: what leaves the sites' linear maps on the probes.
-    """
-    network = with_tensors(
-        sites, repair_norms(sites, assignments, observed_mean(sites, assignments))
-    )
-    yield None, network
-    targets = refit_targets(sites, assignments, probing, leaving)
-    if not targets:
-        return
-    first, rows = network.first_values(probing.inputs), fit_rows(sites)
-    for ridge in ridges_for(sites):
-        yield ridge, with_tensors(sites, refit(network, targets, probing, ridge, first, rows))
+def repaired(sites: Sites, assignments: Assignments) -> Network:
+    """The fused network of one matching: the mean of what was observed, norms repaired."""
+    mean = observed_mean(sites, assignments)
+    return with_tensors(sites, repair_norms(sites, assignments, mean))
 
 
 def ridges_for(sites: Sites) -> tuple[float, ...]:
@@ -254,27 +247,33 @@ def best_whole(
     limits: Mapping[str, int] | None,
     best: Solution,
     best_share: float,
-    to_fit: Probing,
+    again: tuple[Making, float | None],
     to_check: Probing,
-    leaving: Sequence[Mapping[str, Tensor]],
-) -> tuple[Solution, list[Candidate]]:
-    """The best so far, or some sites kept whole side by side where these agree more."""
+    outward: Mapping[str, Tensor],
+) -> tuple[Solution, tuple[Making, float | None], list[Candidate]]:
+    """The best so far, or some sites kept whole side by side where these agree more.
+
+    again: how the best's network is made, and with which ridge. outward: what should leave the maps
+    to the outputs. With the solution comes how to make its network, and what was tried.
+    """
     tried: list[Candidate] = []
     room = room_for(sites, limits)
     if not room:
-        return best, tried
+        return best, again, tried
     chosen = chosen_sites(sites, to_check, room)
     if any(  # no place for all units of a site that is not chosen
         sum(sites.networks[j].sizes[group] for j in chosen)
         < max(network.sizes[group] for network in sites.networks)
         for group in sites.networks[0].graph.outer_groups
     ):
-        return best, tried
+        return best, again, tried
     if not sites.known[chosen].any(axis=0).all():  # there is a class that none of them knows
-        return best, tried
+        return best, again, tried
     assignments = side_by_side(sites, chosen, best.assignments)
-    ridges = ridges_for(sites)
-    for ridge, network in whole_networks(sites, chosen, assignments, to_fit, leaving, ridges):
+    average = partial(whole_network, sites, chosen, assignments)
+    wanted = outward if len(chosen) < len(sites.networks) else {}
+    making = Making(sites, average, again[0].probing, wanted)
+    for ridge, network in making.networks((None, *ridges_for(sites))):
         share = sure_agreement(network, to_check)
         tried.append(Candidate("whole", None, None, ridge, share, best.objective))
         if share > best_share:
@@ -283,6 +282,7 @@ def best_whole(
                 for group, own in assignments.items()
                 if group not in sites.networks[0].graph.inner
             }
-            best_share = share
-            best = replace(best, network=network, assignments=assignments, popularity=popularity)
-    return best, tried
+            best_share, again = share, (making, ridge)
+            best = replace(best, assignments=assignments, popularity=popularity)
+        del network
+    return best, again, tried

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from pfnm.fusing.sites import Sites
+from pfnm.networks.network import Network
 
 
 @cache
@@ -21,11 +21,11 @@ def _trim() -> Any:
         return None
 
 
-def give_back(sites: Sites) -> None:
+def give_back(network: Network) -> None:
     """Free memory goes back to the system; else arrays that are gone count beside their successors.
 
     Of modules only, which may be large. Half a millisecond, and it changes no number.
     """
-    trim = _trim() if sites.modules else None
+    trim = _trim() if network.program.examples is not None else None
     if trim is not None:
         trim(0)

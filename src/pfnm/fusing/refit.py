@@ -6,23 +6,25 @@ expect; with depth this compounds. Two repairs: norms (weights alone), and least
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy
 
-from pfnm.fusing.activity import FIT_ROWS
-from pfnm.fusing.atoms import Assignments, width_of, widths_of
-from pfnm.fusing.probes import IMPOSSIBLE, Probing, is_classifier
+from pfnm.fusing.atoms import Assignments, width_of
+from pfnm.fusing.memory import give_back
+from pfnm.fusing.probes import Probing
 from pfnm.fusing.sites import Sites
-from pfnm.networks.graph import OUTPUT, IntArray
+from pfnm.fusing.wanted import FIT_ROWS, fit_rows
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 
 NORMED = 2**19  # numbers of a weight whose norms are taken at a time
 MOST_SCALED = 10.0  # times, up or down: a unit that hardly does anything is not blown up
-TINY = 1e-12  # instead of a zero trust, or of a gram matrix that is zero
+TINY = 1e-12  # instead of a deviation or a gram matrix that is zero
 
 
 def repair_norms(sites: Sites, assignments: Assignments, network: Network) -> dict[str, Array]:
@@ -57,6 +59,40 @@ def _norms(weight: Tensor, at: Map) -> Array:
     return np.concatenate(found)
 
 
+@dataclass(frozen=True, eq=False)
+class Making:
+    """How the fused networks of one matching are made: averaged, and refitted on probes.
+
+    targets: what should leave each map on the probes (`refit_targets`); without any there is
+    nothing to refit.
+    """
+
+    sites: Sites
+    average: Callable[[], Network]
+    probing: Probing
+    targets: Mapping[str, Tensor]
+
+    def networks(self, ridges: Sequence[float | None]) -> Iterator[tuple[float | None, Network]]:
+        """One after the other: as averaged (None), and refitted with a ridge.
+
+        Modules are averaged anew for each, for they may be too large to be held twice.
+        """
+        kept = None if self.sites.modules else self.average()
+        first = None if kept is None else kept.first_values(self.probing.inputs)
+        rows = fit_rows(self.sites)
+        for ridge in ridges:
+            if ridge is None:
+                yield None, self.average() if kept is None else kept
+            elif self.targets:
+                average = self.average if kept is None else partial(copied, kept)
+                yield ridge, refit(average(), self.targets, self.probing, ridge, first, rows)
+
+
+def copied(network: Network) -> Network:
+    """The network with tensors of its own."""
+    return replace(network, tensors={n: np.array(t) for n, t in network.tensors.items()})
+
+
 def refit(
     network: Network,
     targets: Mapping[str, Tensor],
@@ -64,40 +100,42 @@ def refit(
     ridge: float,
     first: Any,
     rows: int = FIT_ROWS,
-) -> dict[str, Array]:
-    """Tensors with which every fused unit does on probes what its members do on average.
+) -> Network:
+    """The network, every unit of which then does on probes what its members do on average.
 
     In order of computation, each linear map by least squares: from what now enters it to its target
     (`refit_targets`). `ridge` pulls towards the given network. What has no target stays. first:
-    what leaves the first map, where it is known. rows: as for the targets.
+    what leaves the first map, where it is known. rows: as for the targets. The network given is
+    used up: its tensors are changed where they are, for large ones are not held twice.
     """
-    tensors: dict[str, Any] = {name: np.asarray(t) for name, t in network.tensors.items()}
+    tensors = network.tensors
 
     def visit(at: Map, features: Any, values: Any) -> Mapping[str, Tensor] | None:
         if at.weight not in targets:
             return None
+        give_back(network)
         weight, bias = tensors[at.weight], None if at.bias is None else tensors[at.bias]
         if at.kind == "scaled":
             changed, new_bias = _rescaled(values, targets[at.weight], weight, bias, at)
         else:
             missing = targets[at.weight] - np.asarray(values.T, np.float32)
-            entering = np.ascontiguousarray(features.T, np.float32)
+            entering = np.asarray(features, np.float32)
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
             changed = unmatrix(found, weight, at)
-        tensors[at.weight] = changed.astype(weight.dtype)
-        fitted = {at.weight: tensors[at.weight].astype(np.float32, copy=False)}
+        weight[...] = changed
+        fitted = {at.weight: weight.astype(np.float32, copy=False)}
         if at.bias is not None and bias is not None and new_bias is not None:
-            tensors[at.bias] = new_bias.astype(bias.dtype)
-            fitted[at.bias] = tensors[at.bias].astype(np.float32, copy=False)
+            bias[...] = new_bias
+            fitted[at.bias] = bias.astype(np.float32, copy=False)
         return fitted
 
     network.run(probing.inputs, visit, first, rows)
-    return tensors
+    return replace(network)  # checked
 
 
 def _rescaled(
-    values: Tensor, moments: Tensor, weight: Array, bias: Array | None, at: Map
-) -> tuple[Array, Array | None]:
+    values: Tensor, moments: Tensor, weight: Tensor, bias: Tensor | None, at: Map
+) -> tuple[Tensor, Tensor | None]:
     """The weights (and bias) with which what leaves has these means and deviations, (outputs, 2).
 
     Without a bias the deviations alone.
@@ -110,119 +148,55 @@ def _rescaled(
     return weight * scale.reshape(shape), shifted
 
 
-def matrix(weight: Array, at: Map) -> Array:
+def matrix(weight: Tensor, at: Map) -> Tensor:
     """A linear map's weight as (features, outputs): of a convolution, its kernels' places too."""
     return np.moveaxis(weight, (at.reads, at.writes), (0, -1)).reshape(-1, weight.shape[at.writes])
 
 
-def unmatrix(found: Array, like: Array, at: Map) -> Array:
+def unmatrix(found: Tensor, like: Tensor, at: Map) -> Tensor:
     """The weight of which this is the matrix."""
     moved = np.moveaxis(like, (at.reads, at.writes), (0, -1))
     return np.moveaxis(found.reshape(moved.shape), (0, -1), (at.reads, at.writes))
 
 
-def refit_targets(
-    sites: Sites,
-    assignments: Assignments,
-    probing: Probing,
-    leaving: Sequence[Mapping[str, Tensor]],
-) -> dict[str, Tensor]:
-    """What should leave each map on probes, (outputs, rows), by its weight.
-
-    Of maps that can only be scaled, the mean and the deviation of that, (outputs, 2). Maps of the
-    inputs themselves, which all sites share, have none. leaving: what leaves the sites' own maps
-    (`activity.responses`).
-    """
-    first = sites.networks[0]
-    graph, outward = first.graph, first.graph.tensors_of(OUTPUT)
-    sizes = {**first.sizes, **widths_of(graph, assignments)}
-    targets = {}
-    for at in first.program.maps:
-        reads, writes = graph.axes[at.weight][at.reads], graph.axes[at.weight][at.writes]
-        if at.weight not in leaving[0] or not any(map(graph.is_group, reads.spaces)):
-            continue
-        found = [values[at.weight] for values in leaving]
-        if writes.space == OUTPUT:
-            alone = sum(own.weight in outward for own in first.program.maps) == 1
-            targets[at.weight] = wanted_outputs(sites, found, alone and is_classifier(first))
-        elif writes.spaces and all(map(graph.is_group, writes.spaces)):
-            places = [
-                writes.positions({g: own[j] for g, own in assignments.items()}, sizes, graph.inner)
-                for j in range(len(sites.networks))
-            ]
-            if at.kind == "scaled":
-                found = [np.stack([own.mean(axis=1), own.std(axis=1)], axis=1) for own in found]
-                targets[at.weight] = _mean_of_members(found, places, writes.length(sizes))
-            else:
-                targets[at.weight] = wanted_values(probing, found, places, writes.length(sizes))
-    return targets
-
-
-def _mean_of_members(values: Sequence[Tensor], places: Sequence[IntArray], width: int) -> Tensor:
-    """The plain mean over the sites of what stands at each place, (width, columns)."""
-    total, members = np.zeros((width, values[0].shape[1])), np.zeros((width, 1))
-    for own, place in zip(values, places, strict=True):
-        total[place] += own
-        members[place] += 1
-    return np.asarray(total / np.maximum(members, 1))
-
-
-def wanted_outputs(sites: Sites, outputs: Sequence[Tensor], classes: bool) -> Tensor:
-    """What should leave the map to the outputs, each site counting by its share of the class.
-
-    Of classifiers the sites' log probabilities; else their plain outputs.
-    """
-    if classes:
-        outputs = [
-            scipy.special.log_softmax(np.where(known[:, None], values, IMPOSSIBLE), axis=0)
-            for values, known in zip(outputs, sites.known, strict=True)
-        ]
-    shares = sites.class_shares.astype(np.float32)[:, :, None]
-    wanted = np.asarray(sum(w * values for w, values in zip(shares, outputs, strict=True)))
-    # Probabilities do not see a constant added to all outputs; it is made zero.
-    return wanted - wanted.mean(axis=0) if classes else wanted
-
-
-def wanted_values(
-    probing: Probing, values: Sequence[Tensor], places: Sequence[IntArray], width: int
-) -> Tensor:
-    """What should leave a map, (width, rows): the mean of its members' values on each row.
-
-    places: of each site where its values stand among the fused ones. A site counts by how much it
-    has seen of what a probe looks like.
-    """
-    rows, examples = values[0].shape[1], len(probing.inputs)
-    trust = probing.trust
-    if trust.shape[1] != examples:  # several outputs of each example
-        trust = trust.reshape(len(trust), examples, -1).mean(axis=2)
-    trust = np.maximum(np.repeat(trust, rows // examples, axis=1), TINY).astype(np.float32)
-    total = np.zeros((width, rows), dtype=np.float32)
-    weight = np.zeros_like(total)
-    for t, own, place in zip(trust, values, places, strict=True):
-        total[place] += t * own
-        weight[place] += t
-    return total / np.where(weight > 0, weight, 1)
-
-
 def _least_squares(
-    values: Tensor, missing: Tensor, weight: Array, bias: Array | None, ridge: float
-) -> tuple[Array, Array | None]:
+    entering: Tensor, missing: Tensor, weight: Tensor, bias: Tensor | None, ridge: float
+) -> tuple[Tensor, Tensor | None]:
     """The weights (and bias) nearest the given ones that add `missing` to what leaves them.
 
-    With X the values, (features, rows), M what is missing and c the pull, the change is
-    (X X' + c)^-1 X M', or, with fewer rows than features, the same as X (X' X + c)^-1 M'.
+    entering: (rows, features). With X the features as rows, one of ones among them where there is a
+    bias, M what is missing, (outputs, rows), and c the pull, the change is (X X' + c)^-1 X M', or,
+    with fewer rows than features, the same as X (X' X + c)^-1 M'.
     """
-    start = weight.T
-    if bias is not None:
-        values = np.concatenate([values, np.ones((1, values.shape[1]), dtype=values.dtype)])
-        start = np.concatenate([start, bias[:, None]], axis=1)
-    features, rows = values.shape
-    gram = (values @ values.T if features <= rows else values.T @ values).astype(float)
-    pull = ridge * max(float(np.trace(gram)) / features, TINY)
-    gram[np.diag_indices_from(gram)] += pull
-    if features <= rows:
-        change = np.linalg.solve(gram, (values @ missing.T).astype(float))
-    else:
-        change = values @ np.linalg.solve(gram, missing.T.astype(float)).astype(values.dtype)
-    result = start.T + change
-    return (result, None) if bias is None else (result[:-1], result[-1])
+    rows, features = entering.shape
+    constant = bias is not None  # one more feature
+    if features + constant <= rows:
+        values = np.ones((features + constant, rows), dtype=entering.dtype)
+        values[:features] = entering.T
+        gram = _pulled(values @ values.T, ridge, features + constant)
+        change: Tensor = _solved(gram, (values @ missing.T).astype(float))
+    else:  # there may be many features: no copy of them
+        products = entering @ entering.T
+        products += constant
+        gram = _pulled(products, ridge, features + constant)
+        found = _solved(gram, missing.T.astype(float)).astype(entering.dtype)
+        change = entering.T @ found
+        if constant:
+            change = np.concatenate([change, found.sum(axis=0, keepdims=True)])
+    result = weight + change[:features]
+    return result, None if bias is None else bias + change[-1]
+
+
+def _pulled(gram: Tensor, ridge: float, features: int) -> Array:
+    """A gram matrix with the ridge on its diagonal, in units of the features' mean square."""
+    result = gram.astype(float)
+    pull = ridge * max(float(np.trace(result)) / features, TINY)
+    result[np.diag_indices_from(result)] += pull
+    return result
+
+
+def _solved(symmetric: Array, right: Array) -> Array:
+    """The solution of a symmetric system, which is used up: it may be large."""
+    factors = scipy.linalg.lu_factor(symmetric.T, overwrite_a=True, check_finite=False)
+    result: Array = scipy.linalg.lu_solve(factors, right, check_finite=False)
+    return result

@@ -7,18 +7,16 @@ they answer most like all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from pfnm.fusing.activity import fit_rows
 from pfnm.fusing.atoms import Assignments, observed_mean, width_of
 from pfnm.fusing.probes import Probing, is_classifier, said_together
-from pfnm.fusing.refit import refit, refit_targets
 from pfnm.fusing.sites import Sites
-from pfnm.networks.graph import OUTPUT, IntArray
-from pfnm.networks.network import Network, Tensor
+from pfnm.networks.graph import IntArray
+from pfnm.networks.network import Network
 
 LEAST_WHOLE = 2  # one site alone is no fusion
 
@@ -100,25 +98,7 @@ def _placed(wanted: IntArray, width: int) -> IntArray:
     return found
 
 
-def whole_networks(
-    sites: Sites,
-    chosen: Sequence[int],
-    assignments: Assignments,
-    probing: Probing,
-    leaving: Sequence[Mapping[str, Tensor]],
-    ridges: Sequence[float],
-) -> Iterator[tuple[float | None, Network]]:
-    """The chosen sites side by side, and with outputs fitted to what all sites say."""
-    graph = sites.networks[0].graph
+def whole_network(sites: Sites, chosen: Sequence[int], assignments: Assignments) -> Network:
+    """The chosen sites side by side: their outputs' mean."""
     own = {group: [units[j] for j in chosen] for group, units in assignments.items()}
-    network = observed_mean(part_of_sites(sites, chosen), own)
-    yield None, network
-    if len(chosen) == len(sites.networks) or not leaving[0]:
-        return
-    targets = refit_targets(sites, assignments, probing, leaving)
-    outward = set(graph.tensors_of(OUTPUT))
-    targets = {name: wanted for name, wanted in targets.items() if name in outward}
-    for ridge in ridges if targets else ():
-        tensors = refit(network, targets, probing, ridge, None, fit_rows(sites))
-        dtype = network.dtype
-        yield ridge, replace(network, tensors={n: t.astype(dtype) for n, t in tensors.items()})
+    return observed_mean(part_of_sites(sites, chosen), own)

@@ -64,7 +64,7 @@ def to_match(network: Network) -> Network:
     folding = program_of(like).folding
     return replace(
         like,
-        tensors=folding.fold(network.tensors),
+        tensors=dict(folding.fold(network.tensors)),
         memory=folding.memory(network.tensors) or None,
         name=network.name,
         labels=network.labels,

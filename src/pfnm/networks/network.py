@@ -211,10 +211,10 @@ class Network:
         """Inputs, groups and outputs, as far as there are some."""
         return [space for space in (INPUT, *self.graph.groups, OUTPUT) if space in self.sizes]
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The widest floating-point type among the tensors."""
-        return np.result_type(*self.tensors.values())
+        return np.result_type(*(tensor.dtype for tensor in self.tensors.values()))
 
 
 def _listed(labels: Sequence[Label]) -> str:

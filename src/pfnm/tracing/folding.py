@@ -6,7 +6,7 @@ Units are matched and averaged in this form, for a weight of 2 before a scale of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,29 @@ class Statistics:
     variance: Array
 
 
+class Folded(Mapping[str, Tensor]):
+    """Folded tensors, a weight times its scale whenever it is asked for.
+
+    The weights are a module's own and may be large: a site is not held twice.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], scales: Mapping[str, Array]) -> None:
+        self._tensors, self._scales = tensors, scales
+
+    def __getitem__(self, name: str) -> Tensor:
+        own = self._tensors[name]
+        if name not in self._scales:
+            return own
+        # In double, but a little at a time.
+        return np.multiply(own, self._scales[name], out=np.empty_like(own), casting="same_kind")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
 @dataclass(frozen=True)
 class Folding:
     """Tensors with and without batch normalisation."""
@@ -79,9 +102,10 @@ class Folding:
         axes = {name: own for name, own in graph.axes.items() if name not in gone}
         return replace(graph, axes=axes, roles={n: r for n, r in roles.items() if n in axes})
 
-    def fold(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def fold(self, tensors: Mapping[str, Tensor]) -> Folded:
         """The tensors, every normalisation as a scale and a shift."""
         result = dict(tensors)
+        scales: dict[str, Array] = {}
         for norm in self.norms:
             mean, variance = (tensors[name].astype(float) for name in (norm.mean, norm.variance))
             scale = 1 / np.sqrt(variance + norm.eps)
@@ -96,11 +120,14 @@ class Folding:
                 result[norm.scale] = scale.astype(tensors[norm.variance].dtype)
             else:
                 weight, bias, axis = norm.after
-                result[weight] = _scaled(result[weight], scale, axis)
+                each = np.repeat(scale, result[weight].shape[axis] // scale.size)  # of groups
+                scales[weight] = each.reshape(
+                    [-1 if d == axis else 1 for d in range(result[weight].ndim)]
+                )
                 if bias is not None:
                     shift = shift + scale * result.pop(bias)
             result[norm.shift] = shift.astype(tensors[norm.mean].dtype)
-        return result
+        return Folded(result, scales)
 
     def unfold(
         self, tensors: Mapping[str, Any], statistics: Mapping[str, Statistics] | None = None
@@ -150,10 +177,3 @@ class Folding:
 def _detached(values: Any) -> Any:
     """Without a gradient, for batch normalisation gives its statistics none."""
     return values.detach() if hasattr(values, "detach") else values
-
-
-def _scaled(weight: Tensor, scale: Array, axis: int) -> Tensor:
-    """A weight with each output's entries times its scale; a grouped one has several of each."""
-    each = np.repeat(scale, weight.shape[axis] // scale.size)
-    shape = [-1 if d == axis else 1 for d in range(weight.ndim)]
-    return np.asarray(weight * each.reshape(shape), weight.dtype)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from pfnm.errors import PFNMError
 from pfnm.networks.graph import OUTPUT
 from pfnm.networks.network import Tensor
 from pfnm.networks.program import Map, Visitor
@@ -123,14 +124,18 @@ class ModuleProgram:
         """How many tokens there are, where one input is a row of tokens; else None."""
         if len(self.examples.slots) != 1 or not self.examples.whole or self.examples.drawn:
             return None
-        sizes = [
+        # Positions and types are looked up too: what all tables have room for is always right.
+        shown = int(self.examples.rows.max()) + 1
+        return min((size for size in self._tables if size >= shown), default=None)
+
+    @cached_property
+    def _tables(self) -> list[int]:
+        """How many rows each table has in which whole numbers are looked up."""
+        return [
             int(self.trace.program.layouts[step.map.weight].dims[0].size)
             for step in self.trace.program.steps
             if step.map is not None and step.map.kind == "embedding" and step.map.weight
         ]
-        # Positions and types are looked up too: what all tables have room for is always right.
-        shown = int(self.examples.rows.max()) + 1
-        return min((size for size in sizes if size >= shown), default=None)
 
     def answer(self, outputs: Any) -> torch.Tensor:
         """The output that counts, of all that a module gives."""
@@ -243,7 +248,17 @@ class ModuleProgram:
         if self._reorders:
             given = tuple(map(_channels_last, given))
         args, kwargs = self.examples.placed(given)
-        return self.trace.program.run(unfolded, args, kwargs, visit=look, grad=grad)
+        try:
+            return self.trace.program.run(unfolded, args, kwargs, visit=look, grad=grad)
+        except IndexError as error:
+            if not self._tables:
+                raise
+            known, most = max(self._tables), int(inputs.max())
+            raise PFNMError(
+                f"the inputs hold tokens up to {most}, but {self.trace.name} knows {known} of them "
+                f"(0 to {known - 1}, by its largest table of embeddings); give tokens it knows "
+                f"(inputs='tokens:{known}', --inputs tokens:{known})"
+            ) from error
 
     def _size_of(self, tensors: Mapping[str, Any]) -> SizeOf:
         program = self.trace.program

@@ -62,18 +62,14 @@ def convolved_rows(
     chosen = places(len(values), int(np.prod(sides)), rows)
     where = np.unravel_index(chosen, sides)  # of each side (examples, each)
     examples = torch.arange(len(values))[:, None]
-    index: list[torch.Tensor] = []
-    for side, (place, step, apart, length) in enumerate(
-        zip(where, stride, dilation, kernel, strict=True)
-    ):
-        shape = [*chosen.shape, *(length if side == other else 1 for other in range(rank))]
-        reached = place[..., None] * step + np.arange(length) * apart
-        index.append(torch.from_numpy(reached.reshape(shape)))
     last = padded.movedim(1, -1)  # channels
-    patches = last[(examples.reshape(-1, *[1] * (1 + rank)), *index)]
-    entering = patches.movedim(-1, 2).reshape(chosen.size, -1).numpy()
+    patches = last.new_empty(*chosen.shape, last.shape[-1], int(np.prod(kernel)))
+    for number, offset in enumerate(np.ndindex(*kernel)):
+        reached = zip(where, stride, offset, dilation, strict=True)
+        index = [torch.from_numpy(place * step + o * apart) for place, step, o, apart in reached]
+        patches[..., number] = last[(examples, *index)]
     leaving = values.flatten(2)[examples, :, torch.from_numpy(chosen)]
-    return entering, leaving.reshape(chosen.size, -1).numpy()
+    return patches.reshape(chosen.size, -1).numpy(), leaving.reshape(chosen.size, -1).numpy()
 
 
 def _each(value: Any, rank: int) -> list[int]:
