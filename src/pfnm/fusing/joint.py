@@ -27,10 +27,10 @@ from pfnm.fusing.probes import (
     Probing,
     agreement,
     is_classifier,
+    judged,
     probe,
     probes_for,
     site_agreements,
-    sure_agreement,
 )
 from pfnm.fusing.refit import Making, repair_norms
 from pfnm.fusing.sites import Sites
@@ -89,7 +89,7 @@ def fuse_joint(
     best_share, tried = -inf, []
     again: tuple[Making, float | None] | None = None
     if best is not None:
-        best_share = sure_agreement(best.network, to_check)
+        best_share = judged(best.network, to_check)
         tried.append(Candidate("topdown", None, None, None, best_share, best.objective))
     if start is not None:
         start = start_in_order(start, orders, graph.inner)
@@ -114,7 +114,7 @@ def fuse_joint(
         first = None  # all networks of one matching have the same first map
         for ridge, network in making.networks((None, *ridges_for(sites))):
             first = network.first_values(to_check.inputs) if first is None else first
-            share = sure_agreement(network, to_check, first)
+            share = judged(network, to_check, first)
             objective = sum(matching.objective for matching in matchings.values())
             tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
             if share > best_share:
@@ -274,7 +274,7 @@ def best_whole(
     wanted = outward if len(chosen) < len(sites.networks) else {}
     making = Making(sites, average, again[0].probing, wanted)
     for ridge, network in making.networks((None, *ridges_for(sites))):
-        share = sure_agreement(network, to_check)
+        share = judged(network, to_check)
         tried.append(Candidate("whole", None, None, ridge, share, best.objective))
         if share > best_share:
             popularity = {

@@ -150,6 +150,17 @@ def _alike(network: Network, outputs: Tensor, wanted: Tensor) -> float:
     return float(1 - ((values - wanted) ** 2).sum() / spread) if spread > 0 else 0.0
 
 
+def judged(network: Network, probing: Probing, first: Tensor | None = None) -> float:
+    """By what candidates are chosen: agreement, of perceptrons where the sites are sure.
+
+    Modules are judged on few inputs. On those alone of which the sites are surest, a fusion came
+    first that answered unlike them elsewhere (docs/quality.md). first: as in `sure_agreement`.
+    """
+    if network.program.examples is not None:
+        return agreement(network, probing)
+    return sure_agreement(network, probing, first)
+
+
 def sure_agreement(network: Network, probing: Probing, first: Tensor | None = None) -> float:
     """Of a classifier, agreement on what the sites' ensemble is surest of, classes counting alike.
 

@@ -36,8 +36,8 @@ def search(told: Account) -> Section | None:
         best = max(own["sure_agreement"] for own in told.candidates)
         heading = f"The best of {len(told.candidates)} fusions that were tried was kept"
         says = (
-            f"Each was judged without data, by how often it answers as the sites together do where "
-            f"these are sure: {best:.0%} for the one that was kept."
+            f"Each was judged without data, by how often it answers as the sites together do "
+            f"(of perceptrons, where these are sure): {best:.0%} for the one that was kept."
         )
     else:
         heading, says = "How the matching settled", ""
