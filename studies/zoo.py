@@ -42,7 +42,7 @@ HEAD = """# Networks of other libraries
 Each is traced and proved on random inputs, then a copy with every hidden unit renamed is run beside
 it (`pfnm.shuffled`). *Moved* is the share of parameters in tensors of which an axis was permuted.
 *Fused back*: three such copies are fused at budget 1; how far the result's outputs are from the
-network's, relative to the largest.
+network's, relative to the largest (empty: not measured).
 {proved} of {all} are proved, {refused} refused, none is silently wrong. Made by `make zoo`.
 
 | network | library | parameters | groups | result | moved | fused back | s to trace | s to fuse |
