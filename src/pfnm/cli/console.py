@@ -27,8 +27,11 @@ UNWRAPPED = 100_000  # characters: what a pipe reads is not wrapped
 LARGEST_SEED = 2**31 - 1  # which every library takes
 MOST_THREADS = 1024  # with many more a library may fail to start them, and end the process
 
-# What would move the cursor, colour, ring, break a line, or turn the direction of what follows.
-COMMANDING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# What would move the cursor, colour, ring, break a line, or turn the direction of what follows; and
+# halves of characters, which cannot be written.
+COMMANDING = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
