@@ -192,7 +192,7 @@ def figure(path: Path) -> None:
         for title, own in methods.items():
             numbers = sorted({int(r["round"]) for r in own if int(r["round"]) <= measured})
             means = [float(_mean(own, number)) for number in numbers]
-            axes.plot(numbers, means, label=title, **STYLES[title])
+            axes.plot(numbers, means, label=title, **STYLES.get(title, {}))
         data, split, depth = panel
         trials = len({r["trial"] for name in methods if name in OURS for r in methods[name]})
         axes.set_title(f"{data}, {split}, {depth} hidden, {trials} trial(s)", fontsize=9)

@@ -105,3 +105,21 @@ def test_of_two_maps_that_are_added_the_later_one_sees_the_sum() -> None:
         _, added, after = module.stream(x)
         rows(added, 1, found["down.weight"])  # the other is not computed yet
         rows(after, 1, found["shortcut.weight"])
+
+
+class Apart(Stream):
+    """A normalisation that does not follow its convolution at once is not folded into it."""
+
+    def stream(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        before = self.first(x).relu()
+        added = self.norm(nn.functional.dropout(self.down(self.up(before).relu()), training=False))
+        return before, added, added + self.shortcut(before)
+
+
+def test_behind_a_normalisation_of_its_own_a_map_does_not_see_the_sum() -> None:
+    torch.manual_seed(0)
+    module, x = Apart(), torch.randn(6, 3, 5, 5)
+    found = seen(module, x)
+    with torch.no_grad():
+        before, _, _ = module.stream(x)
+        rows(module.down(module.up(before).relu()), 1, found["down.weight"])

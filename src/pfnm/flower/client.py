@@ -111,7 +111,8 @@ def client_app(
             start = network_of(message.content, start, start.name)
             if config.get(AT_REST, True):
                 start = at_home(start, inputs)
-        else:  # drawn once in a run, for noise that is drawn again and again averages out
+        if number == 1 or METRICS not in context.state:
+            # Drawn once in a run, for noise that is drawn again and again averages out.
             if METRICS not in context.state:
                 context.state[METRICS] = _told_counts(labels, len(classes), context)
             content[METRICS] = context.state[METRICS]

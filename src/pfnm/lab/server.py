@@ -1,8 +1,9 @@
 """The server of PFNM with rounds: it sees weights and class counts, never data.
 
-A site is known by its name. It starts each round from its own part of the global network; one that
-missed rounds comes back to its own units, and one that is missing now is stood in for by what it
-sent last, so that nothing of it is lost.
+A site is known by its name. While rounds are matched it starts each from its own part of the global
+network; one that missed rounds comes back to its own units, and one that is missing now is stood in
+for by what it sent last, so that nothing of it is lost. Once rounds are averaged (`schedule.py`)
+all sites train the whole network, and those that are there count.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def averaged(
         return replace(server, counts=counts)
     weights = np.ones(len(returned))
     if returned.keys() <= counts.keys():
-        weights = np.array([counts[name].sum() for name in returned], dtype=float)
+        told = [counts[name].sum() for name in returned]
+        weights = np.maximum(told, 1).astype(float)  # rounded, few examples may be told as none
     network = weighted_average(list(returned.values()), weights)
     return Server(network, server.assignments, counts=counts, averaging=True)
 

@@ -26,10 +26,11 @@ Visit = Callable[[Map, Any, Any, Any], Mapping[str, AnyTensor] | None]
 (None where that is nothing, or not known yet); may give new tensors."""
 Env = dict[fx.Node, Any]
 
+NORM = "batch_norm.default"
 SUMS = ("add.Tensor", "add_.Tensor")
 # What may stand between a map and a sum: a normalisation with a memory, a dropout at rest.
 PASSED: Mapping[str, Callable[[Any], bool]] = {
-    "batch_norm.default": lambda args: args[3] is not None,
+    NORM: lambda args: args[3] is not None,
     "dropout.default": lambda args: not args[2],
     "dropout_.default": lambda args: not args[2],
 }
@@ -342,7 +343,7 @@ def _doubled(value: Any) -> Any:
 def _added_to(step: Step) -> fx.Node | None:
     """What a map's values are added to: the other side of a sum, a residual stream most often.
 
-    A batch normalisation between them may be folded into the map; a dropout does nothing.
+    A batch normalisation that follows the map is folded into it; a dropout does nothing.
     """
     node = step.node
     while len(node.users) == 1:
@@ -353,6 +354,8 @@ def _added_to(step: Step) -> fx.Node | None:
             found = others[0] if len(others) == 1 else None
             return found if isinstance(found, fx.Node) else None
         if name not in PASSED or user.args[0] is not node or not PASSED[name](user.args):
+            return None
+        if name == NORM and node is not step.node:  # not folded
             return None
         node = user
     return None

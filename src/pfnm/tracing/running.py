@@ -251,12 +251,12 @@ class ModuleProgram:
         try:
             return self.trace.program.run(unfolded, args, kwargs, visit=look, grad=grad)
         except IndexError as error:
-            if not self._tables:
+            known, most = self.vocabulary, int(inputs.max())
+            if known is None or most < known:
                 raise
-            known, most = max(self._tables), int(inputs.max())
             raise PFNMError(
                 f"the inputs hold tokens up to {most}, but {self.trace.name} knows {known} of them "
-                f"(0 to {known - 1}, by its largest table of embeddings); give tokens it knows "
+                f"(0 to {known - 1}, by its table of embeddings); give tokens it knows "
                 f"(inputs='tokens:{known}', --inputs tokens:{known})"
             ) from error
 
