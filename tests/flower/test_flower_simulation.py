@@ -105,6 +105,19 @@ def test_the_lab_and_flower_make_the_same_network(tmp_path: Path, model: str, me
     assert metrics[setting.rounds]["accuracy"] > 0.8  # type: ignore[operator]
 
 
+def test_a_site_that_comes_once_rounds_are_averaged_tells_its_counts(tmp_path: Path) -> None:
+    setting = PERCEPTRON
+    split = digits_in_files(setting, tmp_path)
+    nodes = {100 + j: {"partition-id": j} for j in range(3)}
+    strategy, grid = strategy_of(split, "joint"), LocalGrid(app_of(setting, tmp_path), nodes)
+    strategy.start(grid, ArrayRecord(), 1, train_config=training_of(setting))
+    strategy.server = replace(strategy.server, averaging=True)
+    grid.nodes[103] = {"partition-id": 3}
+    strategy.start(grid, ArrayRecord(), 1, train_config=training_of(setting))
+    assert set(strategy.server.counts) == set(split.parts)
+    assert strategy.server.averaging
+
+
 @pytest.mark.filterwarnings("ignore")  # Flower's and Ray's own
 @pytest.mark.parametrize("model", SETTINGS)
 def test_flowers_simulation_makes_the_same_network(
