@@ -2,8 +2,8 @@
 
 Of a page all `sh` and `python` blocks run, in order, in a folder with the examples and the demo's
 files; the `text` block that follows one is what it prints, numbers aside. A comment before a block
-says where it is otherwise: `<!-- run by tests/NAME.py -->`, or `<!-- long: why -->` for
-`pytest -m long`.
+says where it is otherwise: `<!-- run by tests/NAME.py -->`, `<!-- long: why -->` for
+`pytest -m long`, or `<!-- not run: why -->`.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from pfnm.experiments.rows import means, read_rows
 from pfnm.networks.perceptron import mlp
 
 RUN = ("sh", "python")
-LONG, RUN_BY = "long: ", "run by "
+NOT_RUN, LONG, RUN_BY = "not run: ", "long: ", "run by "
 COMMANDS = ("pfnm", "make", "pip", "python", "$", "from", "import", "def")
 CALL = re.compile(r"\bpfnm\.\w+\(")
 BIN = ".venv/bin/"  # where the Makefile has everything
@@ -112,7 +112,7 @@ def run_page(page: Path, place: Path, *, long: bool) -> None:
         if block.language in RUN:
             printed = ""
             later = block.note.startswith(LONG) and not long
-            if later or block.note.startswith(RUN_BY):
+            if later or block.note.startswith((NOT_RUN, RUN_BY)):
                 continue
         if block.language == "sh":
             for line in command_lines(block.text):
@@ -178,13 +178,13 @@ def test_what_takes_long_runs(page: Path, place: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_no_command_escapes(page: Path) -> None:
-    """Commands stand in blocks that run, here or in the test that is named."""
+    """Commands stand in blocks that run, and what does not says why."""
     for block in blocks(page):
         if block.language not in RUN:
             first = block.text.split(maxsplit=1)[:1]
             assert not set(first) & set(COMMANDS), f"{page.name}:{block.line}"
         elif block.note:
-            found = re.fullmatch(f"({RUN_BY}|{LONG})(.+)", block.note)
+            found = re.fullmatch(f"({RUN_BY}|{NOT_RUN}|{LONG})(.+)", block.note)
             assert found is not None, f"{page.name}:{block.line}"
             if found[1] == RUN_BY:
                 assert (ROOT / found[2]).exists(), f"{page.name}:{block.line}: {found[2]}"
