@@ -250,7 +250,7 @@ Every experiment is a file (`src/pfnm/experiments/definitions/`), every number o
 from rows of `results/NAME/rows.csv` (time on the clock from `experiment.json`), and figures and
 the page are made from them (`pfnm[lab]`):
 
-<!-- run by tests/experiments/test_experiments.py -->
+<!-- not run: hours; the tests run them in small -->
 ```sh
 pfnm reproduce --list                   # names them
 pfnm reproduce sites --jobs 2           # run one, or what is left of it; then draw its figures
