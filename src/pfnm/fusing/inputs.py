@@ -201,7 +201,7 @@ class Like:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Real inputs in place of made-up ones: as many of them as there are, and again if need be."""
+    """Real inputs in place of made-up ones: as many of them as there are, none of them twice."""
 
     rows: Tensor
 
@@ -211,8 +211,8 @@ class Given:
         return InputRange(self.rows.min(), max(self.rows.max(), self.rows.min() + 1))
 
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
-        """Inputs (count, inputs)."""
-        return self.rows[np.resize(rng.permutation(len(self.rows)), count)]
+        """Inputs (count, inputs), or all there are."""
+        return self.rows[rng.permutation(len(self.rows))[:count]]
 
     def __str__(self) -> str:
         return f"the {len(self.rows)} given"
