@@ -2,8 +2,8 @@
 
 The products of a fusion are small. Shared out between threads they gain little on a quiet machine;
 beside other work they lose much, because each thread waits for the slowest, spinning as it waits.
-So one thread does a product of numpy's or scipy's, at most two do one of PyTorch's, and these spin
-only briefly, where that can be chosen (benchmarks/busy.py).
+So one thread does a product, unless more are asked for; these then spin only briefly, where that
+can be chosen (benchmarks/busy.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from pfnm.errors import PFNMError
 
-BLAS_THREADS = 1  # two are no faster on a fusion's products
-TORCH_THREADS = 2  # at batches of 128 rows, more would wait for each other
+USUAL_THREADS = 1  # two are no faster on a fusion's products, and at polish's batches a tenth
 # Tens of microseconds. To sleep at once doubles the time of polish's steps on a quiet machine; to
 # spin as long as is usual (milliseconds) takes the processor from whoever is waited for.
 BRIEF = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}  # GNU's OpenMP; Intel's and LLVM's
@@ -49,10 +48,9 @@ def limited(
 ) -> Iterator[None]:
     """Within, so many threads work at one product; afterwards, as many as before.
 
-    number: None is as many as a `limited` around this one says, or one (PyTorch: two, or fewer
-    where the user has chosen fewer). torch: another number for PyTorch, which has to be loaded when
-    this is entered, or goes on with its own. early: scipy need not be loaded for this, which takes
-    a while; a `limited` within does that.
+    number: None is as many as a `limited` around this one says, or one. torch: another number for
+    PyTorch, which has to be loaded when this is entered, or goes on with its own. early: scipy need
+    not be loaded for this, which takes a while; a `limited` within does that.
 
     >>> with limited(1):
     ...     print(in_use()["blas"])
@@ -129,13 +127,13 @@ class _Present:
         blas, of_torch = self.last
         for library in _libraries():
             before = self.blas_before.setdefault(library.filepath, library.num_threads)
-            library.set_num_threads((blas or BLAS_THREADS) if self.wanted else before)
+            library.set_num_threads((blas or USUAL_THREADS) if self.wanted else before)
         torch = sys.modules.get("torch")
         if torch is not None:
             if self.torch_before is None:
                 self.torch_before = torch.get_num_threads()
-            usual = min(TORCH_THREADS, self.torch_before)
-            torch.set_num_threads((of_torch or usual) if self.wanted else self.torch_before)
+            wanted = (of_torch or USUAL_THREADS) if self.wanted else self.torch_before
+            torch.set_num_threads(wanted)
         if not self.wanted:
             self.blas_before, self.torch_before = {}, None
 

@@ -233,7 +233,7 @@ def test_rows_figures_and_the_page_by_the_command(
         assert {path: path.read_bytes() for path in svgs} == svgs
         own = experiment(name)  # only begun, with the last of its panels
         begun = [r | {"data": "cifar10"} for r in read_rows(folder) if r["split"] == own.splits[-1]]
-        for rows in (begun, begun[:1]):
+        for rows in (begun[:1],) if names != NAMES else (begun, begun[:1]):
             assert all(path.exists() for path in draw(own, rows, tmp_path))
             assert all(claim.holds is not True for claim in claims(own, rows))
     assert "Claims of the paper" not in text  # which says nothing of digits

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 FOLDER = Path(__file__).parent
 KEPT = sorted((FOLDER / "kept").iterdir())
-SHORT = 150  # cases, about half a minute
+SHORT = 100  # cases, about twenty seconds
 MINUTES = 10
 
 

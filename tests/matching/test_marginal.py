@@ -6,7 +6,7 @@ from math import lgamma, log
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from replay import Replay
 from scipy.stats import multivariate_normal
@@ -171,6 +171,7 @@ def test_starts_a_hundredfold_apart_end_alike(noise: float) -> None:
 
 
 @given(problems())
+@example(([np.array([[place / 64]]) for place in (-10, 16, 58)], [], Prior()))  # many priors tie
 @QUICK
 def test_what_is_added_to_all_atoms_changes_nothing(
     problem: tuple[list[Array], list[Array], Prior],

@@ -95,7 +95,7 @@ ThreadsOption = Annotated[
     typer.Option(
         min=1,
         max=MOST_THREADS,
-        help="Threads that work at one product (default: one, and two of PyTorch's to polish).",
+        help="Threads that work at one product (default: one).",
         rich_help_panel=RESULT,
     ),
 ]

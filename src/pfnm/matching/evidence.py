@@ -28,6 +28,7 @@ START = 0.1  # of the atoms' variance: the site variance to begin with
 STEPS = (1 / 4, 4.0, 1 / 16)
 STEPS_FROM_NOTHING = (4.0, 16.0, 64.0)
 MOST_MATCHINGS = 40  # far more than it takes to climb from a start a thousandfold off
+MORE = 1e-9  # relative: evidence is more than other evidence by what rounding does not account for
 CLOSE = 0.01  # relative: variances nearer than this to those tried are not tried again
 LEAST_NOISE = 1e-6  # of the atoms' variance: copies have none, and no evidence is infinite
 # Of the atoms' mean square: scores are differences of squares over variances, and below this what
@@ -86,7 +87,7 @@ def _climbed(
                 continue
             tried.append(prior)
             found = solve(prior)
-            now = found if now is None or _evidence(found) > _evidence(now) else now
+            now = found if now is None or _more(found, now) else now
         assert now is not None
         return now
 
@@ -103,9 +104,11 @@ def _climbed(
             return best
 
 
-def _evidence(matching: Matching) -> float:
-    assert matching.evidence is not None  # the rules are marginal
-    return matching.evidence
+def _more(one: Matching, other: Matching) -> bool:
+    """Whether there is more evidence for one. Without shared units many priors have as much."""
+    assert one.evidence is not None  # the rules are marginal
+    assert other.evidence is not None
+    return one.evidence > other.evidence + MORE * abs(other.evidence)
 
 
 def _close(one: Prior, other: Prior) -> bool:
