@@ -268,7 +268,8 @@ def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:
     """A global network with these tensors, in the sites' floating-point type."""
     dtype = np.result_type(*(network.dtype for network in sites.networks))
     own = {name: tensor.astype(dtype, copy=False) for name, tensor in tensors.items()}
-    return replace(sites.networks[0], tensors=own, name="global", metadata={}, memory=None)
+    first = sites.networks[0]
+    return replace(first, tensors=own, name="global", metadata={}, memory=None, taken=None)
 
 
 def part_of(network: Network, units: Mapping[str, IntArray]) -> Network:
