@@ -114,6 +114,7 @@ class Fusion(Solution):
         Worked out when it is asked for: how often a unit stays with those it was matched with (or
         alone) where assignments are drawn by chance, likelier the better they are.
         """
+        self.sites.check_unchanged()
         with threads.limited():
             return confidences(self.sites, self.assignments, np.random.default_rng(0))
 
@@ -168,6 +169,7 @@ class Fusion(Solution):
 
     def polished(self, rng: np.random.Generator, **how: Any) -> Fusion:
         """The same with a generator, and without a word; for rounds."""
+        self.sites.check_unchanged()
         check_ready(self.sites, how.get("data"))  # and loads PyTorch, whose threads are limited
         with threads.limited():
             network, record = polished(self.sites.scaled(self.network), self.sites, rng, **how)
@@ -286,6 +288,7 @@ class Fusion(Solution):
 
 def checked(network: Network, sites: Sites, rng: np.random.Generator) -> Check:
     """How like the sites together a network answers on made-up inputs."""
+    sites.check_unchanged()
     with threads.limited():
         probing = probe(sites, CHECK_PROBES, rng, to_judge=True)
     shares = site_agreements(sites, probing)

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -429,3 +429,41 @@ def test_the_same_tensors_of_another_function_are_refused() -> None:
 def test_networks_without_hidden_units_are_refused() -> None:
     with pytest.raises(PFNMError, match="hidden"):
         pfnm.fuse([nn.Linear(3, 2), nn.Linear(3, 2)], example_inputs=torch.randn(2, 3))
+
+
+def _disturb_by_optimizer(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD(module.parameters(), lr=0.01).step()
+
+
+def _disturb_data(module: nn.Module) -> None:
+    next(module.parameters()).data[0] += 1e-3
+
+
+def _disturb_by_numpy(module: nn.Module) -> None:
+    next(module.parameters()).detach().numpy()[0] += 1e-3
+
+
+@pytest.mark.parametrize("change", [_disturb_by_optimizer, _disturb_data, _disturb_by_numpy])
+@pytest.mark.parametrize("use", ["check", "polish", "confidence", "fuse"])
+def test_modules_that_were_trained_on_are_noticed(
+    change: Callable[[nn.Module], None], use: str
+) -> None:
+    torch.manual_seed(0)
+    modules = [nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)) for _ in range(2)]
+    sites = pfnm.as_sites(modules, example_inputs=torch.randn(3, 4))
+    fusion = pfnm.fuse(sites, budget=1.0)
+    before = fusion.predict(np.eye(4, dtype=np.float32))
+    uses: dict[str, Callable[[], object]] = {
+        "check": fusion.check,
+        "polish": lambda: fusion.polish(seconds=0.1),
+        "confidence": lambda: fusion.confidence,
+        "fuse": lambda: pfnm.fuse(sites, budget=1.0),
+    }
+    fusion.check()  # all is well so far
+    change(modules[1])
+    with pytest.raises(PFNMError, match=r"site1: the module's weights have changed.*fuse the mod"):
+        uses[use]()
+    np.testing.assert_array_equal(fusion.predict(np.eye(4, dtype=np.float32)), before)
+    pfnm.fuse(modules, example_inputs=torch.randn(3, 4), budget=1.0).check()  # the way out

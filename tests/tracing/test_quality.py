@@ -23,7 +23,7 @@ from pfnm.fusing.whole import room_for, side_by_side, whole_network
 from pfnm.lab.data import load_data
 from pfnm.networks.graph import OUTPUT
 from pfnm.tracing import remembering, running
-from pfnm.tracing.remembering import Memory, Remembered
+from pfnm.tracing.remembering import Memory, Moments, Remembered
 from pfnm.verdicts import verdict
 
 EPOCHS, RATE, BATCH = 12, 0.01, 32
@@ -236,6 +236,24 @@ def test_what_is_remembered_is_what_inputs_leave(pair: Digits) -> None:
     assert not fitting & judging
     low, high = map(float, sites.inputs.within.ends)
     assert low <= float(fitted.min()) <= float(fitted.max()) <= high
+
+
+@pytest.mark.parametrize("halves", [True, False])
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 5), (6, 4, 3, 5)])
+def test_moments_have_the_gradients_of_what_they_are(shape: tuple[int, ...], halves: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator, requires_grad=True)
+    pull = torch.randn(2, 4, generator=generator)
+    values = (2 * x).to(torch.bfloat16) if halves else 2 * x
+    rows = values.float().movedim(1, -1).flatten(0, -2)
+    plain = torch.stack([rows.mean(dim=0), rows.square().mean(dim=0)])
+    (expected,) = torch.autograd.grad(plain, x, pull)
+    values = (2 * x).to(torch.bfloat16) if halves else 2 * x
+    found = Moments.apply(values)  # type: ignore[no-untyped-call]
+    values.relu_()  # what comes next may work in place
+    (slope,) = torch.autograd.grad(found, x, pull)
+    torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(slope, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_same_seed_gives_the_same_module(untrained: list[nn.Module]) -> None:

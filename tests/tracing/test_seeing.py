@@ -5,11 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import nn
 
 from pfnm.fusing.refit import matrix, unmatrix
 from pfnm.networks.program import Map
-from pfnm.tracing.seeing import convolved_rows, places, plain_rows
+from pfnm.tracing.seeing import Later, patches, places, plain_rows
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 KERNEL = Map("weight", "bias", "linear", reads=1, writes=0)
@@ -32,7 +33,8 @@ def test_patches_times_the_weight_are_the_values(
     layer = CONVOLUTIONS[rank](3, 4, kernel, stride, padding, dilation)
     x = torch.randn(5, 3, *(7 + side for side in range(rank)))
     with torch.no_grad():
-        entering, leaving = convolved_rows(x, layer(x), [kernel] * rank, told, rows)
+        entering = patches(x, layer(x).shape[2:], [kernel] * rank, told, rows)
+        leaving = plain_rows(layer(x).movedim(1, -1), rows)
         assert layer.bias is not None
         weight, bias = layer.weight.numpy(), layer.bias.numpy()
     np.testing.assert_allclose(entering @ matrix(weight, KERNEL) + bias, leaving, atol=1e-5)
@@ -46,7 +48,8 @@ def test_padding_may_be_a_word(padding: str) -> None:
     x = torch.randn(2, 2, 9, 11)
     told = {"padding": padding, "dilation": [1, 2]}
     with torch.no_grad():
-        entering, leaving = convolved_rows(x, layer(x), [3, 4], told, 20)
+        entering = patches(x, layer(x).shape[2:], [3, 4], told, 20)
+        leaving = plain_rows(layer(x).movedim(1, -1), 20)
         assert layer.bias is not None
         weight, bias = layer.weight.numpy(), layer.bias.numpy()
     np.testing.assert_allclose(entering @ matrix(weight, KERNEL) + bias, leaving, atol=1e-5)
@@ -63,3 +66,16 @@ def test_positions_are_the_same_whatever_the_network_and_differ_between_examples
     assert len({tuple(sorted(own)) for own in found}) == 6
     values = torch.arange(600.0).reshape(6, 100, 1)
     np.testing.assert_array_equal(plain_rows(values, 24)[:4, 0], found[0])
+
+
+def test_what_nobody_asks_for_is_not_made() -> None:
+    made: list[int] = []
+
+    def make() -> NDArray[np.float32]:
+        made.append(1)
+        return np.ones((2, 3), np.float32)
+
+    later = Later(make)
+    assert not made
+    assert np.asarray(later, float).dtype == float
+    assert len(made) == 1

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pfnm.errors import PFNMError
+from pfnm.fusing.memory import give_back
 from pfnm.fusing.sites import Sites
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
@@ -223,7 +224,10 @@ def observed_mean(sites: Sites, assignments: Assignments) -> Network:
     for name in graph.axes:
         total, weight = _sums(shared, name, assignments, equal, counted=list(assignments))
         outward = name in graph.tensors_of(OUTPUT)
-        tensors[name] = total if outward else total / np.where(weight > 0, weight, 1)
+        if not outward:
+            total /= np.where(weight > 0, weight, 1)
+        tensors[name] = total
+        give_back(sites.networks[0])
     return with_tensors(sites, tensors)
 
 
@@ -268,7 +272,8 @@ def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:
     """A global network with these tensors, in the sites' floating-point type."""
     dtype = np.result_type(*(network.dtype for network in sites.networks))
     own = {name: tensor.astype(dtype, copy=False) for name, tensor in tensors.items()}
-    return replace(sites.networks[0], tensors=own, name="global", metadata={}, memory=None)
+    first = sites.networks[0]
+    return replace(first, tensors=own, name="global", metadata={}, memory=None, taken=None)
 
 
 def part_of(network: Network, units: Mapping[str, IntArray]) -> Network:

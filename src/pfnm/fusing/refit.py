@@ -179,6 +179,7 @@ def _least_squares(
         products = entering @ entering.T
         products += constant
         gram = _pulled(products, ridge, features + constant)
+        del products
         found = _solved(gram, missing.T.astype(float)).astype(entering.dtype)
         change = entering.T @ found
         if constant:

@@ -72,6 +72,12 @@ class Sites:
             found.append(sum(prod(shape) for shape in shapes))
         return tuple(found)
 
+    def check_unchanged(self) -> None:
+        """An error if modules have been trained on since they became sites."""
+        for network in self.networks:
+            if network.taken is not None:
+                network.taken.check(network.name)
+
     def rows(self, inputs: Tensor) -> Tensor:
         """Real inputs (examples, inputs) in the units in which these networks take them."""
         if self.scaling is None:

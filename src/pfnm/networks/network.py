@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,6 +53,38 @@ class Scaling:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """Arrays that are somebody else's, read where they are, and a checksum of what they held.
+
+    PyTorch's own counters of changes do not see all: numpy may write, or a tensor's `data`.
+    """
+
+    arrays: Mapping[str, Tensor]
+    checksum: int
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Tensor]) -> Taken:
+        """Arrays as they are now."""
+        return cls(arrays, _checksum(arrays))
+
+    def check(self, name: str) -> None:
+        """An error if they have changed since."""
+        if _checksum(self.arrays) != self.checksum:
+            raise PFNMError(
+                f"{name}: the module's weights have changed since they were taken (it was trained "
+                "on?), and they are read where they are; fuse the modules anew, or fuse copies of "
+                "those that are trained on (copy.deepcopy)"
+            )
+
+
+def _checksum(arrays: Mapping[str, Tensor]) -> int:
+    found = 0
+    for array in arrays.values():
+        found = zlib.crc32(np.ascontiguousarray(array).data, found)
+    return found
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Network:
     """Named tensors, their unit graph, a program that runs them, and what is known of them.
@@ -74,6 +107,8 @@ class Network:
     memory: Mapping[str, tuple[Array, Array]] | None = None
     """What it remembers of its training: mean and variance of what left each normalisation, by the
     name of its shift."""
+    taken: Taken | None = None
+    """The arrays of a module that the tensors read, where they are a module's own."""
 
     def __post_init__(self) -> None:
         odd = sorted(set(self.tensors) ^ set(self.graph.axes))

@@ -74,6 +74,11 @@ class Folded(Mapping[str, Tensor]):
         # In double, but a little at a time.
         return np.multiply(own, self._scales[name], out=np.empty_like(own), casting="same_kind")
 
+    @property
+    def arrays(self) -> Mapping[str, Tensor]:
+        """What is read: the tensors without their scales."""
+        return self._tensors
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 

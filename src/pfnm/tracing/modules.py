@@ -15,7 +15,7 @@ from pfnm.fusing.atoms import observed_mean
 from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.sites import comparable
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import Label, Network, Tensor
+from pfnm.networks.network import Label, Network, Taken, Tensor
 from pfnm.threads import one_of_torch
 from pfnm.tracing.examples import examples_of
 from pfnm.tracing.groups import ByHand
@@ -67,7 +67,10 @@ def from_modules(
         own = None if labels is None or labels[place] is None else tuple(labels[place] or ())
         folded = program.folding.fold(tensors)
         memory = program.folding.memory(tensors) or None
-        networks.append(Network(folded, graph, program, labels=own, name=name, memory=memory))
+        taken = Taken.of(folded.arrays)
+        networks.append(
+            Network(folded, graph, program, labels=own, name=name, memory=memory, taken=taken)
+        )
     return networks
 
 

@@ -203,9 +203,8 @@ class _Run:
         """All operations, one after the other; values are dropped after their last use."""
         program = self.program
         for number, step in enumerate(program._steps):
-            result = self._call(step)
-            if self.visit is not None and step.map is not None:
-                result = self._visited(number, step, result)
+            seen = self.visit is not None and step.map is not None
+            result = self._visited(number, step) if seen else self._call(step)
             self.env[step.node] = result
             for output, axis, dim, leaf in program._binders[number]:
                 own = result if output < 0 else result[output]
@@ -297,7 +296,8 @@ class _Run:
 
     # -- looking on --------------------------------------------------------------------------
 
-    def _visited(self, number: int, step: Step, result: Any) -> Any:
+    def _visited(self, number: int, step: Step) -> Any:
+        result = self._call(step)
         assert self.visit is not None
         assert step.map is not None
         target: Any = step.node.target
@@ -309,6 +309,7 @@ class _Run:
         new = self.visit(step.map, features, result, beside)
         if not new:
             return result
+        del result, features, beside  # before there is another result
         for name, tensor in new.items():
             self.tensors[name] = _original(self.program.layouts[name], tensor, self.size)
         for node in self.program._placeholders:

@@ -32,7 +32,7 @@ FITTING_VALUES = 1.2e10  # numbers that leave maps, which small convolutions tak
 LEAST = 32  # fewer say little of means and variances: they are then left as they are
 JUDGES = 3  # one in so many of those that seek no class judges, and does nothing else
 BATCH = 200  # of them are fitted together: their mean and variance are what is compared
-LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 500 MB with their gradients
+LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 200 MB with their gradients
 STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
 BACKWARD = 3  # times the work of a run: with gradients
 MOST_SITES = 2  # to which one batch is fitted, so that many sites cost no more than two
@@ -150,16 +150,17 @@ class Remembered:
                 ],
                 dim=1,
             )
-            apart = torch.stack([memory.distance(moved, labels, classes) for memory in memories])
+            # Site by site: what one leaves for its gradients is gone before the next begins.
+            slopes = [memory.slope(moved, labels, classes) for memory in memories]
             rough = torch.stack(
                 [
                     roughness(part, slot)
                     for part, slot in zip(_parts(x, self._program), self._slots, strict=True)
                 ]
             )
-            loss = apart.mean() + SMOOTHNESS * rough.sum()
+            slope = torch.stack(slopes).mean(dim=0)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward([moved, SMOOTHNESS * rough.sum()], [slope, None])
             optimizer.step()
             with torch.no_grad():
                 x.clamp_(low / width, high / width)
@@ -176,10 +177,12 @@ class Memory:
         assert network.memory is not None
         self.program = program
         self.classifies = is_classifier(network)
-        self.tensors = {
-            name: torch.from_numpy(np.ascontiguousarray(tensor, dtype=np.float32))
-            for name, tensor in program.folding.unfold(network.tensors).items()
-        }
+        self.tensors = program.trace.program.prepared(
+            {
+                name: torch.from_numpy(np.ascontiguousarray(tensor, dtype=np.float32))
+                for name, tensor in program.folding.unfold(network.tensors).items()
+            }
+        )
         self.remembered: Mapping[str, tuple[torch.Tensor, torch.Tensor]] = {
             norm.mean: tuple(  # type: ignore[misc]
                 torch.from_numpy(np.asarray(own, dtype=np.float32))
@@ -187,6 +190,12 @@ class Memory:
             )
             for norm in program.folding.norms
         }
+
+    def slope(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
+        """The gradient of the distance with respect to the inputs."""
+        x = inputs.detach().requires_grad_()
+        (found,) = torch.autograd.grad(self.distance(x, labels, classes), x)
+        return found
 
     def distance(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
         """How far what leaves the normalisations is from what they remember, per unit.
@@ -199,9 +208,7 @@ class Memory:
             if at.statistics is None or at.statistics[0] not in self.remembered:
                 return
             mean, variance = self.remembered[at.statistics[0]]
-            rows = values.float().movedim(1, -1).flatten(0, -2)
-            centre = rows.mean(dim=0)
-            power = (rows * rows).mean(dim=0)  # much quicker than the operation for variances
+            centre, power = Moments.apply(values)  # type: ignore[no-untyped-call]
             scale = variance + FLOOR
             apart = (centre - mean).square() / scale
             spread = ((power - centre.square()).clamp_min(0) + FLOOR).sqrt() - scale.sqrt()
@@ -212,6 +219,31 @@ class Memory:
         if classes and self.classifies and len(outputs) == len(inputs):
             total = total + classes * functional.cross_entropy(outputs, labels)
         return total
+
+
+class Moments(torch.autograd.Function):
+    """The means of values (examples, units, ...) and of their squares, (2, units).
+
+    For its gradient it keeps the values in their own precision, a half perhaps; and a copy of them,
+    for the next operation may work in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        """Much quicker than the operation for variances."""
+        if values.requires_grad:
+            ctx.save_for_backward(values.clone())
+        rows = values.to(torch.float32, copy=True).movedim(1, -1).flatten(0, -2)
+        return torch.stack([rows.mean(dim=0), rows.square_().mean(dim=0)])
+
+    @staticmethod
+    def backward(ctx: Any, slopes: torch.Tensor) -> torch.Tensor:
+        """Of each value: (its unit's slope of the mean + 2 x that of the power) / rows."""
+        (values,) = ctx.saved_tensors
+        of_mean, of_power = slopes / (values.numel() // values.shape[1])
+        rest, one = torch.zeros_like(of_mean), torch.ones_like(of_mean)
+        # The quickest operation for that.
+        return functional.batch_norm(values, rest, one, 2 * of_power, of_mean, eps=0.0)
 
 
 def _parts(rows: Any, program: ModuleProgram) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import prod
 from typing import Any
 
@@ -24,7 +24,7 @@ from pfnm.tracing.folding import Folding, Norm, Statistics
 from pfnm.tracing.onnx_module import OnnxModule
 from pfnm.tracing.program import Prepared
 from pfnm.tracing.rules.call import Map as TracedMap
-from pfnm.tracing.seeing import at_positions, convolved_rows, plain_rows
+from pfnm.tracing.seeing import Later, at_positions, patches, plain_rows
 from pfnm.tracing.trace import Trace
 
 BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers stays small
@@ -176,7 +176,10 @@ class ModuleProgram:
         return np.concatenate(found)
 
     def run_torch(
-        self, unfolded: Mapping[str, torch.Tensor], inputs: torch.Tensor, look: Any = None
+        self,
+        unfolded: Mapping[str, torch.Tensor] | Prepared,
+        inputs: torch.Tensor,
+        look: Any = None,
     ) -> torch.Tensor:
         """The same of PyTorch's tensors, unfolded, all at once and with gradients.
 
@@ -297,14 +300,14 @@ class ModuleProgram:
                 elif axis == at.writes:
                     values = values.index_select(channel, picked)
                     beside = None if beside is None else beside.index_select(channel, picked)
-            entering: Tensor | None = None
-            if at.kind == "scaled":
-                leaving = plain_rows(values.movedim(channel, -1), rows)
-            elif own.kind == "linear":
-                entering, leaving = plain_rows(features, rows), plain_rows(values, rows)
-            else:
+            leaving = plain_rows(values.movedim(channel, -1), rows)
+            entering: Later | None = None
+            if at.kind == "linear" and own.kind == "linear":
+                entering = Later(partial(plain_rows, features, rows))
+            elif at.kind == "linear":
                 kernel = [dim.size for dim in layout.dims[2:]]
-                entering, leaving = convolved_rows(features, values, kernel, own.arguments, rows)
+                sides = values.shape[2:]
+                entering = Later(partial(patches, features, sides, kernel, own.arguments, rows))
             if norm is not None:
                 leaving = leaving + current[norm.shift]
             if beside is not None and entering is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,30 +47,50 @@ def plain_rows(values: torch.Tensor, rows: int) -> Tensor:
     return result
 
 
-def convolved_rows(
+def patches(
     features: torch.Tensor,
-    values: torch.Tensor,
+    sides: Sequence[int],
     kernel: Sequence[int],
     arguments: Mapping[str, Any],
     rows: int,
-) -> tuple[Tensor, Tensor]:
-    """What enters and leaves a convolution: patches (rows, channels x kernel), and their values."""
+) -> Tensor:
+    """What enters a convolution, rows of channels x kernel, at the places of `plain_rows`.
+
+    sides: how many places it is at, along each side of what leaves it.
+    """
     rank = len(kernel)
     stride, dilation = (_each(arguments.get(name, 1), rank) for name in ("stride", "dilation"))
     padding = _padding(arguments.get("padding", 0), kernel, dilation)
-    padded = torch.nn.functional.pad(features, [end for both in padding[::-1] for end in both])
-    sides = values.shape[2:]
-    chosen = places(len(values), int(np.prod(sides)), rows)
-    where = np.unravel_index(chosen, sides)  # of each side (examples, each)
-    examples = torch.arange(len(values))[:, None]
-    last = padded.movedim(1, -1)  # channels
-    patches = last.new_empty(*chosen.shape, last.shape[-1], int(np.prod(kernel)))
+    chosen = places(len(features), int(np.prod(sides)), rows)
+    where = np.unravel_index(chosen, tuple(sides))  # of each side (examples, each)
+    examples = torch.arange(len(features))[:, None]
+    last = features.movedim(1, -1)  # channels
+    found = last.new_empty(*chosen.shape, last.shape[-1], int(np.prod(kernel)))
     for number, offset in enumerate(np.ndindex(*kernel)):
-        reached = zip(where, stride, offset, dilation, strict=True)
-        index = [torch.from_numpy(place * step + o * apart) for place, step, o, apart in reached]
-        patches[..., number] = last[(examples, *index)]
-    leaving = values.flatten(2)[examples, :, torch.from_numpy(chosen)]
-    return patches.reshape(chosen.size, -1).numpy(), leaving.reshape(chosen.size, -1).numpy()
+        index, outside = [], np.zeros(chosen.shape, dtype=bool)
+        for side, (place, step, o, apart, (before, _)) in enumerate(
+            zip(where, stride, offset, dilation, padding, strict=True)
+        ):
+            reached = place * step + o * apart - before
+            inside = np.clip(reached, 0, features.shape[2 + side] - 1)
+            outside |= inside != reached
+            index.append(torch.from_numpy(inside))
+        taken = last[(examples, *index)]
+        taken[torch.from_numpy(outside)] = 0  # the padding: no copy of all features has it
+        found[..., number] = taken
+    result: Tensor = found.reshape(chosen.size, -1).numpy()
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Later:
+    """An array that is made when it is asked for (`np.asarray`)."""
+
+    make: Callable[[], Tensor]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Tensor:
+        """The array; it is made anew each time."""
+        return np.asarray(self.make(), dtype=dtype)
 
 
 def _each(value: Any, rank: int) -> list[int]:
