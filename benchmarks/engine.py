@@ -97,10 +97,10 @@ def floor_of(run: Callable[[], Any]) -> Callable[[], None]:
         return inner_all(sites, prior)
 
     def recording_gain(part: Part, sums: PartSums, slots: Any) -> Any:
-        result = inner_gain(part, sums, slots)
+        gain, of_slot = inner_gain(part, sums, slots)
         if not sums.uniform:
-            products.extend([(*result.shape, part.weighted.shape[1])] * 2)
-        return result
+            products.append((*gain.shape, 2 * part.weighted.shape[1]))
+        return gain, of_slot
 
     def recording_solver(matrix: Array, maximize: bool = False) -> Any:
         problems.append(matrix.copy())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pfnm.matching import kept, matching, products
 from pfnm.matching.matching import Matching, match
-from pfnm.matching.posterior import Part, Posterior, PriorPart
+from pfnm.matching.posterior import Part, Posterior, PriorPart, in_blocks
 from pfnm.matching.prior import RULES, Prior
 from pfnm.networks.network import Array
 
@@ -132,18 +132,19 @@ def test_what_a_unit_leaves_and_takes_again_is_as_it_was() -> None:
     )
     slots = np.arange(60)
     sums.grow(64)
+    nobody, fresh = np.zeros(60, dtype=bool), np.ones(60, dtype=bool)
     for part in parts:
-        sums.absorb(slots, part)
+        sums.absorb(slots, part, fresh if part is parts[0] else nobody)
     before = sums.sums.copy(), sums.squares.copy()
     sums.release(slots, parts[1])
     others = atoms[0] + atoms[2] + 0.05
     np.testing.assert_allclose(sums.products(parts[1], slots), atoms[1] @ others.T, rtol=1e-10)
     np.testing.assert_allclose(sums.squares[slots], (others**2).sum(axis=1), rtol=1e-10)
-    sums.absorb(slots, parts[1])
+    sums.absorb(slots, parts[1], nobody)
     np.testing.assert_array_equal(sums.sums, before[0])
     np.testing.assert_array_equal(sums.squares, before[1])
     sums.release(slots, parts[1])
-    sums.absorb(slots[::-1].copy(), parts[1])
+    sums.absorb(slots[::-1].copy(), parts[1], nobody)
     moved = others + atoms[1][::-1]
     np.testing.assert_allclose(
         sums.sums[slots][:, parts[0].place], moved @ atoms[0].T, rtol=1e-9, atol=1e-9
@@ -196,7 +197,7 @@ def test_only_columns_that_changed_are_worked_out() -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     sites, posterior = a_posterior()
-    one_site = 40 * 80 * 8
+    one_site = 40 * in_blocks(80) * 8
     scores = kept.KeptScores(sites, [40] * 3, Prior(), posterior, 2 * one_site)
     for j in (0, 1, 2, 0, 1, 2):
         scores.of(j)

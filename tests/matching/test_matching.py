@@ -12,7 +12,7 @@ from replay import Replay
 
 from pfnm.errors import PFNMError
 from pfnm.matching.assign import FOUND, assign
-from pfnm.matching.matching import match
+from pfnm.matching.matching import Matcher, match
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
 from pfnm.matching.score import popularity_term
@@ -163,6 +163,23 @@ def test_absorb_then_release_is_nothing(
     np.testing.assert_allclose(posterior.parts[0].sums[:used], sums[:used], atol=1e-12)
     np.testing.assert_allclose(posterior.parts[0].precisions[:used], weights[:used], atol=1e-12)
     assert posterior.occupied().tolist() == slots.tolist()
+
+
+def test_a_unit_alone_that_founds_again_stays_in_its_slot() -> None:
+    """Else nothing that others keep of it would be right any more, though nothing has changed."""
+    rng = np.random.default_rng(0)
+    prior = Prior(prior_variance=10.0, site_variance=1.0)
+    sites = [[Part(10 * rng.normal(size=(4, 30)), np.ones(1))] for _ in range(3)]
+    matcher = Matcher(sites, [4] * 3, [PriorPart(np.zeros(30), 0.1)], prior, None, 0, None)
+    matcher.first_pass()
+    first, last = matcher.slots[0], matcher.slots[2]
+    assert first is not None
+    assert last is not None
+    matcher.posterior.release(sites[0], first)
+    matcher.slots[0] = None
+    matcher.changes += 1
+    assert matcher.step(2) == (0, 0)
+    np.testing.assert_array_equal(matcher.slots[2], last)
 
 
 @given(

@@ -207,7 +207,10 @@ def posterior_mean(sites: Sites, assignments: Assignments, prior: Prior) -> Netw
         precisions = 1 / own.site_variances(len(sites.networks))
         total, weight = _sums(sites, name, assignments, precisions, counted=groups[:1])
         p_0 = 1 / own.prior_variance
-        tensors[name] = (_prior_mean(graph, name, own) * p_0 + total) / (p_0 + weight)
+        total += _prior_mean(graph, name, own) * p_0
+        weight += p_0
+        total /= weight
+        tensors[name] = total
     return with_tensors(sites, tensors)
 
 
@@ -252,10 +255,10 @@ def _sums(
         precision = (sites.weights_of(name, j) * precisions[j]).astype(dtype, copy=False)
         seen = precision * network.tensors[name]
         present = precision
+        places: dict[int, IntArray] = {}
         for dimension, (axis, length, varied) in enumerate(zip(axes, shape, varies, strict=True)):
             if any(space in mine for space in axis.spaces):
-                places = axis.positions(mine, sizes, graph.inner)
-                seen = placed(seen, dimension, places, length)
+                places[dimension] = axis.positions(mine, sizes, graph.inner)
             if varied:
                 own_units = {group: units for group, units in mine.items() if group in counted}
                 here = np.zeros(length, dtype)
@@ -263,9 +266,16 @@ def _sums(
                 present = present * here.reshape(
                     [-1 if d == dimension else 1 for d in range(len(axes))]
                 )
-        total += seen
+        total[_index(shape, places)] += seen
         weight += present
     return total, weight
+
+
+def _index(shape: Sequence[int], places: Mapping[int, IntArray]) -> tuple[IntArray | slice, ...]:
+    """The entries of an array at these places along these axes, all along the others."""
+    if len(places) < 2:  # slices are faster than numbers
+        return tuple(places.get(dimension, slice(None)) for dimension in range(len(shape)))
+    return np.ix_(*(places.get(d, np.arange(length)) for d, length in enumerate(shape)))
 
 
 def with_tensors(sites: Sites, tensors: Mapping[str, Array]) -> Network:

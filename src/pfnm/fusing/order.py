@@ -81,9 +81,14 @@ def listed_order(network: Network) -> dict[str, IntArray]:
 def in_order(sites: Sites, orders: Orders) -> Sites:
     """The sites, their units in the given orders."""
     networks = [
-        part_of(network, order) for network, order in zip(sites.networks, orders, strict=True)
+        network if _is_listed(order) else part_of(network, order)
+        for network, order in zip(sites.networks, orders, strict=True)
     ]
     return replace(sites, networks=networks)
+
+
+def _is_listed(order: Mapping[str, IntArray]) -> bool:
+    return all((own == np.arange(own.shape[-1])).all() for own in order.values())
 
 
 def start_in_order(start: Assignments, orders: Orders, inner: Mapping[str, str]) -> Assignments:

@@ -23,20 +23,19 @@ def assign(join: Array, found: Array, number: Array) -> IntArray:
     what the k-th new unit adds, falling with k. No column is chosen twice, and none that is minus
     infinity throughout.
     """
-    gain = join - found[:, None]
-    choice = _unconstrained(gain, number)
+    choice = _unconstrained(join, found, number)
     if choice is not None:
         return choice
-    return _solve(gain, number)
+    return _solve(join, found, number)
 
 
-def _unconstrained(gain: Array, number: Array) -> IntArray | None:
+def _unconstrained(join: Array, found: Array, number: Array) -> IntArray | None:
     """Every unit's favourite, if no two units want the same: then nothing can be better."""
-    if gain.shape[1] == 0:
-        best, value = np.full(len(gain), FOUND), np.full(len(gain), -np.inf)
+    if join.shape[1] == 0:
+        best, value = np.full(len(join), FOUND), np.full(len(join), -np.inf)
     else:
-        best = gain.argmax(axis=1)
-        value = gain[np.arange(len(gain)), best]
+        best = join.argmax(axis=1)
+        value = join[np.arange(len(join)), best] - found
     least = np.argsort(value)[: number.size]
     founders = least[value[least] < number[: least.size]]
     choice = best.copy()
@@ -45,19 +44,20 @@ def _unconstrained(gain: Array, number: Array) -> IntArray | None:
     return choice if joined.size == 0 or np.bincount(joined).max() == 1 else None
 
 
-def _solve(gain: Array, number: Array) -> IntArray:
+def _solve(join: Array, found: Array, number: Array) -> IntArray:
     """By linear sum assignment, without the rows and columns whose part is clear beforehand."""
-    units = len(gain)
+    units = len(join)
     if number.size < units:
-        rows, columns = np.arange(units), np.flatnonzero(gain.max(axis=0) > -np.inf)
+        rows, columns = np.arange(units), np.flatnonzero(join.max(axis=0) > -np.inf)
     else:
         # Founding is open to all: no unit joins for less than founding last would give it.
-        useful = gain > number[units - 1]
+        useful = join > (found + number[units - 1])[:, None]
         rows, columns = np.flatnonzero(useful.any(axis=1)), np.flatnonzero(useful.any(axis=0))
     number = number[units - rows.size : units]
     matrix = np.empty((rows.size, columns.size + number.size))
-    whole = (rows.size, columns.size) == gain.shape
-    matrix[:, : columns.size] = gain if whole else gain[np.ix_(rows, columns)]
+    some = join if rows.size == units else join[rows]
+    some = np.take(some, columns, axis=1)
+    np.subtract(some, found[rows, None], out=matrix[:, : columns.size])
     matrix[:, columns.size :] = number
     row, column = scipy.optimize.linear_sum_assignment(matrix, maximize=True)
     choice = np.full(units, FOUND)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pfnm.matching.posterior import Part, Posterior, in_blocks
 from pfnm.matching.prior import Prior
-from pfnm.matching.score import join_scores
+from pfnm.matching.score import join_scores, popularity_term
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
@@ -34,14 +34,16 @@ class KeptScores:
         posterior: Posterior,
         room: int,
     ) -> None:
-        self.sites, self.prior, self.posterior = sites, prior, posterior
+        self.sites, self.posterior = sites, posterior
+        self.terms = popularity_term(np.arange(len(sites)), prior, len(sites))
+        self.integrated = prior.choices.integrated
         dimensions = sum(sums.prior.mean.size for sums in posterior.parts)
         self.worth = [width * dimensions >= KEPT_SIZE for width in widths]
         self.room = room  # bytes for what is kept of all sites; those that find none start afresh
-        self.scores: list[Array | None] = [None] * len(sites)
+        self.scores: list[Array | None] = [None] * len(sites)  # of whole blocks of slots
         self.visits = 0
         self.visited = [0] * len(sites)  # the visit at which a site's scores were last right
-        self.changed_at: IntArray = np.zeros(0, dtype=np.intp)  # of every slot, likewise
+        self.changed_at: IntArray = np.zeros(0, dtype=np.intp)  # likewise, of whole blocks of slots
 
     def of(self, j: int) -> Array:
         """Site j's scores, (units, slots in use), now that it is taken out.
@@ -54,9 +56,10 @@ class KeptScores:
             kept = self._all(j)
         else:
             self.room += kept.nbytes
-            old = self.changed_at[: kept.shape[1]] <= self.visited[j]
-            columns = np.concatenate([np.flatnonzero(~old), np.arange(kept.shape[1], used)])
-            if in_blocks(columns.size) > MOSTLY * in_blocks(used):
+            changed = self.changed_at > self.visited[j]
+            changed[kept.shape[1] :] = True
+            columns = np.flatnonzero(changed)
+            if in_blocks(columns.size) > MOSTLY * changed.size:
                 kept = self._all(j)
             elif columns.size:
                 kept = self._with_new(j, kept, columns)
@@ -65,7 +68,7 @@ class KeptScores:
         keep = self.worth[j] and kept.nbytes <= self.room
         self.scores[j] = kept if keep else None
         self.room -= kept.nbytes if keep else 0
-        return kept
+        return kept[:, :used]
 
     def changed(self, slots: IntArray) -> None:
         """The site visited last has joined or left these slots, which tells the others."""
@@ -77,13 +80,12 @@ class KeptScores:
             self.changed_at = np.pad(self.changed_at, (0, in_blocks(used) - self.changed_at.size))
 
     def _all(self, j: int) -> Array:
-        blocks = slice(0, in_blocks(self.posterior.used))
-        return np.ascontiguousarray(self._scores(j, blocks)[:, : self.posterior.used])
+        return self._scores(j, slice(0, self.changed_at.size))
 
     def _with_new(self, j: int, kept: Array, columns: IntArray) -> Array:
         scores = kept
-        if self.posterior.used > kept.shape[1]:
-            scores = np.empty((len(kept), self.posterior.used), dtype=kept.dtype)
+        if self.changed_at.size > kept.shape[1]:
+            scores = np.empty((len(kept), self.changed_at.size), dtype=kept.dtype)
             scores[:, : kept.shape[1]] = kept
         missing = in_blocks(columns.size) - columns.size
         slots = np.concatenate([columns, np.repeat(columns[-1:], missing)])
@@ -91,4 +93,6 @@ class KeptScores:
         return scores
 
     def _scores(self, j: int, slots: IntArray | slice) -> Array:
-        return join_scores(self.sites[j], self.posterior, self.prior, len(self.sites), slots)
+        return join_scores(
+            self.sites[j], self.posterior, self.terms, slots, integrated=self.integrated
+        )

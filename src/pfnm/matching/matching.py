@@ -18,7 +18,7 @@ from pfnm.matching.evidence import prior_by_evidence
 from pfnm.matching.kept import KeptScores
 from pfnm.matching.posterior import Part, Posterior, PriorPart
 from pfnm.matching.prior import Prior
-from pfnm.matching.products import bytes_needed, products_pay, with_products
+from pfnm.matching.products import blank, bytes_needed, products_pay, with_products
 from pfnm.matching.score import found_scores, log_precision_gain, number_terms
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
@@ -120,7 +120,7 @@ def match(
     if sweeps is not None and sweeps < 0:
         raise PFNMError(f"sweeps is {sweeps}, expected a whole number from 0")
     columns = _uniform_columns(seen)
-    sites = [_parts(v, p, columns, in_place=used_up) for v, p in zip(vectors, seen, strict=True)]
+    sites = _parts(vectors, seen, columns, in_place=used_up)
     priors = [PriorPart(mean[c], 1 / prior.prior_variance) for c, _ in columns]
     widths = [len(v) for v in vectors]
     matcher = Matcher(sites, widths, priors, prior, width_limit, memory, on_step)
@@ -287,17 +287,16 @@ class Matcher:
         founders = after == FOUND
         if before is None:
             moved, new = np.ones_like(founders), founders
-        else:
-            alone = posterior.popularity[before] == 0
-            moved = (after != before) & ~founders | (founders & ~alone)
-            new = founders & ~alone
-        after[founders] = posterior.found(int(founders.sum()))
-        posterior.absorb(site, after)
-        if before is None:
+            after[founders] = posterior.found(int(founders.sum()))
             self.join.changed(after)
         else:
-            elsewhere = after != before
-            self.join.changed(np.concatenate([before[elsewhere], after[elsewhere]]))
+            again = founders & (posterior.popularity[before] == 0)  # what it alone had
+            after[again] = before[again]
+            moved, new = after != before, founders & ~again
+            after[new] = posterior.found(int(new.sum()), beside=before[again])
+            posterior.renew(after[founders])
+            self.join.changed(np.concatenate([before[moved], after[moved]]))
+        posterior.absorb(site, after)
         self.slots[j] = after
         self.changes += bool(moved.any())
         self.optimal_at[j] = self.changes
@@ -325,10 +324,12 @@ class Matcher:
         first = [site[0] for site in self.sites]
         parts, sums = with_products(first, self.posterior.parts[0].prior)
         sums.grow(self.posterior.popularity.size)
+        popularity = np.zeros_like(self.posterior.popularity)
         for site, part, slots in zip(self.sites, parts, self.slots, strict=True):
             site[0] = part
             if slots is not None:
-                sums.absorb(slots, part)
+                sums.absorb(slots, part, popularity[slots] == 0)
+                popularity[slots] += 1
         self.posterior.parts[0] = sums
         self.join.room -= bytes_needed(self.widths, first[0])
 
@@ -424,8 +425,11 @@ def _uniform_columns(seen: Array) -> list[tuple[IntArray | slice, bool]]:
     """
     if (seen == seen[:, :1]).all():
         return [(slice(None), True)]
-    kinds, counts = np.unique(seen, axis=1, return_inverse=True, return_counts=True)[1:]
-    uniform = kinds == counts.argmax()
+    # Columns side by side are mostly alike, and much is done by telling the first of each run.
+    starts = np.flatnonzero(np.append(True, (seen[:, 1:] != seen[:, :-1]).any(axis=0)))
+    lengths = np.diff(starts, append=seen.shape[1])
+    kinds = np.unique(seen[:, starts], axis=1, return_inverse=True)[1]
+    uniform = np.repeat(kinds == np.bincount(kinds, weights=lengths).argmax(), lengths)
     if uniform.sum() == 1:
         return [(slice(None), False)]
     return [(_as_slice(np.flatnonzero(some)), some is uniform) for some in (uniform, ~uniform)]
@@ -438,16 +442,23 @@ def _as_slice(columns: IntArray) -> IntArray | slice:
 
 
 def _parts(
-    vectors: Array,
+    vectors: Sequence[Array],
     seen: Array,
     columns: Sequence[tuple[IntArray | slice, bool]],
     *,
     in_place: bool,
-) -> list[Part]:
+) -> list[list[Part]]:
+    """The parts of every site."""
     if in_place and len(columns) == 1 and columns[0][1]:
-        vectors *= seen[0]
-        return [Part(vectors, seen[:1])]
-    seen = seen.astype(vectors.dtype, copy=False)
-    return [
-        Part(vectors[:, c] * seen[c], seen[c][:1] if uniform else seen[c]) for c, uniform in columns
-    ]
+        return [
+            [Part(np.multiply(v, p[0], out=v), p[:1])] for v, p in zip(vectors, seen, strict=True)
+        ]
+    seen = seen.astype(vectors[0].dtype, copy=False)
+    ends = np.cumsum([len(v) for v in vectors])
+    sites: list[list[Part]] = [[] for _ in vectors]
+    for c, uniform in columns:
+        stacked = blank(ends[-1], seen[0, c].size, seen.dtype)
+        for site, v, p, end in zip(sites, vectors, seen, ends, strict=True):
+            weighted = np.multiply(v[:, c], p[c], out=stacked[end - len(v) : end])
+            site.append(Part(weighted, p[c][:1] if uniform else p[c], stacked=stacked))
+    return sites

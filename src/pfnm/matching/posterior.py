@@ -1,19 +1,23 @@
 """Gaussian sums: absorb a site, release it again, and the mean that follows.
 
-Global units live in slots that are reused; a slot nobody uses holds the prior. `born` remembers the
-order in which units were founded, which is the order they are numbered in.
+Global units live in slots that are reused; a slot nobody uses has the prior's precision, and sums
+that mean nothing. `born` remembers the order in which units were founded, which is the order they
+are numbered in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
+
+BoolArray = NDArray[np.bool_]
 
 GROWTH = 2  # buffers grow by this factor, so that growing costs constant time a unit
 BLOCK = 64  # slots come in whole blocks: a product at the edge of a matrix may round otherwise
@@ -35,6 +39,8 @@ class Part:
 
     weighted: Array
     precision: Array
+    stacked: Array | None = field(default=None, kw_only=True)
+    """All sites' vectors one below the other, in whole blocks, if `weighted` is a part of that."""
 
     @cached_property
     def squares(self) -> Array:
@@ -72,24 +78,19 @@ class PartSums:
         return self.precisions.shape[1] == 1
 
     def grow(self, capacity: int) -> None:
-        """Make room for `capacity` slots; the new ones hold the prior."""
-        new = np.arange(len(self.sums), capacity)
+        """Make room for `capacity` slots."""
+        used = len(self.sums)
         self.sums = _longer(self.sums, capacity)
         self.precisions = _longer(self.precisions, capacity)
+        self.precisions[used:] = self.prior.precision
         self.squares = _longer(self.squares, capacity)
-        self.reset(new)
 
-    def reset(self, slots: IntArray) -> None:
-        """Put the slots back to the prior, exactly."""
-        self.sums[slots] = self.start
-        self.precisions[slots] = self.prior.precision
-        self.squares[slots] = self.start_square
-
-    def absorb(self, slots: IntArray, part: Part) -> None:
-        """Add a site's vectors at distinct slots."""
+    def absorb(self, slots: IntArray, part: Part, fresh: BoolArray) -> None:
+        """Add a site's vectors at distinct slots; to the prior where a slot is `fresh`: unused."""
         self.precisions[slots] += part.precision
         for here in self._blocks(slots):
             rows = self.sums[slots[here]]
+            rows[fresh[here]] = self.start
             rows += part.weighted[here]
             self._put(slots[here], rows)
 
@@ -125,7 +126,7 @@ class PartSums:
 
 def _longer(values: Array, length: int) -> Array:
     """With room for so many rows."""
-    result = np.empty((length, *values.shape[1:]), dtype=values.dtype)
+    result = np.zeros((length, *values.shape[1:]), dtype=values.dtype)
     result[: len(values)] = values
     return result
 
@@ -143,9 +144,14 @@ class Posterior:
         self.used = 0  # slots from here on have never been used
         self.births = 0
 
-    def found(self, count: int) -> IntArray:
-        """Slots for `count` new units, the youngest of all, in order."""
-        free = np.flatnonzero(self.popularity[: self.used] == 0)[:count]
+    def found(self, count: int, beside: IntArray | None = None) -> IntArray:
+        """Slots for `count` new units, the youngest of all, in order; none of those in `beside`."""
+        if count == 0:
+            return np.empty(0, dtype=np.intp)
+        unused = self.popularity[: self.used] == 0
+        if beside is not None:
+            unused[beside] = False
+        free = np.flatnonzero(unused)[:count]
         fresh = np.arange(self.used, self.used + count - free.size)
         slots = np.concatenate([free, fresh])
         self.used += fresh.size
@@ -169,8 +175,9 @@ class Posterior:
 
     def absorb(self, site: Sequence[Part], slots: IntArray) -> None:
         """Add a site whose unit l is the global unit in slots[l]."""
+        fresh = self.popularity[slots] == 0
         for sums, part in zip(self.parts, site, strict=True):
-            sums.absorb(slots, part)
+            sums.absorb(slots, part, fresh)
         self.popularity[slots] += 1
 
     def release(self, site: Sequence[Part], slots: IntArray) -> None:
@@ -178,9 +185,8 @@ class Posterior:
         for sums, part in zip(self.parts, site, strict=True):
             sums.release(slots, part)
         self.popularity[slots] -= 1
-        empty = slots[self.popularity[slots] == 0]
-        for sums in self.parts:
-            sums.reset(empty)
+        for sums in self.parts:  # exactly, for what is left of a large precision may be zero
+            sums.precisions[slots[self.popularity[slots] == 0]] = sums.prior.precision
 
     def occupied(self) -> IntArray:
         """The slots in use, oldest unit first: global unit i is the i-th of them."""

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from pfnm.matching.posterior import Part, PartSums, PriorPart, in_blocks
+from pfnm.matching.posterior import BoolArray, Part, PartSums, PriorPart, in_blocks
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Array
 
 FEWEST_DIMENSIONS = 128  # with fewer, a product over them costs less than rows of all units
+NOBODY = -1  # the unit of a site in a slot where it has none
 NARROWEST = 1 / 2  # global units by units seen so far: below, the global layer will be narrow
-NOWHERE = -1  # where a unit was that nobody else had
 SEEN_ENOUGH = 1 / 4  # share of all units after which a first pass tells how wide it will be
 
 
@@ -38,9 +39,23 @@ class ProductPart(Part):
         """|v p|^2 of every unit: (units,)."""
         return self.own_squares
 
+    def numbers(self) -> IntArray:
+        """Which of the N its units are: (units,)."""
+        return np.arange(self.place.start, self.place.stop)
+
+
+@dataclass(frozen=True)
+class Out:
+    """A site that is taken out: its slots, their squares before, and its unit in every slot."""
+
+    part: ProductPart
+    slots: IntArray
+    unit: IntArray
+    squares: Array
+
 
 class ProductSums(PartSums):
-    """W S_i and P_i of every slot; of a site that is taken out only its own numbers are changed.
+    """W S_i and P_i of every slot; the rows of W S_i still have a site that is taken out.
 
     So a unit that goes back to where it was costs nothing over all units.
     """
@@ -49,53 +64,51 @@ class ProductSums(PartSums):
         super().__init__(prior, site)
         self.sums = np.empty((0, start.size), dtype=start.dtype)
         self.start = start
-        self.out: tuple[IntArray, Array, Array] | None = None  # slots, their numbers and squares
+        self.out: Out | None = None
 
     def products(self, part: Part, slots: IntArray | slice) -> Array:
         """v_l p . S_i of a site's units: (l, i)."""
         assert isinstance(part, ProductPart)
-        result: Array = self.sums[slots, part.place].T.astype(float, order="C")
-        return result
-
-    def reset(self, slots: IntArray) -> None:
-        """Put the slots back to the prior, exactly."""
-        super().reset(slots)
-        if self.out is not None and slots.size:
-            emptied = np.zeros(len(self.sums), dtype=bool)
-            emptied[slots] = True
-            self.out[0][emptied[self.out[0]]] = NOWHERE
+        result = self.sums[slots, part.place]
+        if self.out is not None:
+            unit = self.out.unit[slots]
+            theirs = np.flatnonzero(unit != NOBODY)
+            numbers = self.out.part.weighted[unit[theirs], part.place]
+            result = result.copy() if result.base is self.sums else result
+            result[theirs] -= numbers
+        return np.ascontiguousarray(result.T, dtype=float)
 
     def release(self, slots: IntArray, part: Part) -> None:
-        """Take out a site's vectors, as far as its own scores see it."""
+        """Take out a site's vectors, as far as scores see it."""
         assert isinstance(part, ProductPart)
-        numbers, squares = self.sums[slots, part.place], self.squares[slots]
-        self.out = slots.copy(), numbers, squares
-        self.sums[slots, part.place] = numbers - part.weighted[:, part.place]
+        unit = np.full(len(self.sums), NOBODY)
+        unit[slots] = np.arange(slots.size)
+        squares, own = self.squares[slots], part.numbers()
+        self.out = Out(part, slots, unit, squares)
         self.precisions[slots] -= part.precision
-        self.squares[slots] = squares - 2 * self._dots(slots, part) - part.squares
+        dots = self.sums[slots, own] - part.weighted[np.arange(own.size), own]
+        self.squares[slots] = squares - 2 * dots - part.squares
 
-    def absorb(self, slots: IntArray, part: Part) -> None:
+    def absorb(self, slots: IntArray, part: Part, fresh: BoolArray) -> None:
         """Add a site's vectors at distinct slots; what stays where it was is as it was."""
         assert isinstance(part, ProductPart)
-        squares = self.squares[slots] + 2 * self._dots(slots, part) + part.squares
-        joining = np.ones(slots.size, dtype=bool)
-        if self.out is not None:
-            before, numbers, squares_before = self.out
-            there = before != NOWHERE
-            self.sums[before[there], part.place] = numbers[there]
-            joining = slots != before
-            left = there & joining
-            self.sums[before[left]] -= part.weighted[left]
-            squares[~joining] = squares_before[~joining]
-            self.out = None
-        self.sums[slots[joining]] += part.weighted[joining]
         self.precisions[slots] += part.precision
-        self.squares[slots] = squares
-
-    def _dots(self, slots: IntArray, part: ProductPart) -> Array:
-        """v_l p . S_i of each unit with its own slot: (l,)."""
-        result: Array = self.sums[slots, np.arange(part.place.start, part.place.stop)]
-        return result
+        moving = np.arange(slots.size)
+        if self.out is not None:
+            before, stays = self.out.slots, slots == self.out.slots
+            self.squares[slots[stays]] = self.out.squares[stays]
+            moving = np.flatnonzero(~stays)
+            for unit in moving:  # row by row: rows are long, and a copy of all costs more
+                row = self.sums[before[unit]]
+                np.subtract(row, part.weighted[unit], out=row)
+            self.out = None
+        joined, own, new = slots[moving], part.numbers()[moving], fresh[moving]
+        dots = np.where(new, self.start[own], self.sums[joined, own])
+        squares = np.where(new, self.start_square, self.squares[joined])
+        self.squares[joined] = squares + 2 * dots + part.squares[moving]
+        for unit in moving:
+            row = self.sums[slots[unit]]
+            np.add(self.start if fresh[unit] else row, part.weighted[unit], out=row)
 
 
 def bytes_needed(widths: Sequence[int], site: Part) -> int:
@@ -126,13 +139,23 @@ def products_pay(
     return width > NARROWEST * seen
 
 
+def blank(units: int, dimensions: int, dtype: DTypeLike) -> Array:
+    """Room for the vectors of so many units, in whole blocks, with zeros after them.
+
+    A product at the edge of a matrix may round otherwise.
+    """
+    vectors: Array = np.empty((in_blocks(units), dimensions), dtype=dtype)
+    vectors[units:] = 0
+    return vectors
+
+
 def with_products(sites: Sequence[Part], prior: PriorPart) -> tuple[list[ProductPart], ProductSums]:
     """The same part of all sites by its products, and empty sums for it."""
     ends = np.cumsum([len(site.weighted) for site in sites])
-    # In whole blocks: a product at the edge of a matrix may round otherwise.
-    shape = (in_blocks(int(ends[-1])), sites[0].weighted.shape[1])
-    vectors = np.zeros(shape, dtype=sites[0].weighted.dtype)
-    np.concatenate([site.weighted for site in sites], out=vectors[: ends[-1]])
+    vectors = sites[0].stacked
+    if vectors is None:
+        vectors = blank(ends[-1], sites[0].weighted.shape[1], sites[0].weighted.dtype)
+        np.concatenate([site.weighted for site in sites], out=vectors[: ends[-1]])
     products = vectors @ vectors.T
     parts = [
         ProductPart(
@@ -143,5 +166,6 @@ def with_products(sites: Sequence[Part], prior: PriorPart) -> tuple[list[Product
         )
         for site, end in zip(sites, ends, strict=True)
     ]
-    start = vectors @ (prior.mean * prior.precision).astype(vectors.dtype)
+    known = np.flatnonzero(prior.mean)  # few: most columns have a prior mean of zero
+    start = vectors[:, known] @ (prior.mean * prior.precision)[known].astype(vectors.dtype)
     return parts, ProductSums(prior, parts[0], start)

@@ -13,50 +13,60 @@ from pfnm.networks.network import Array
 
 
 def join_scores(
-    site: Sequence[Part], posterior: Posterior, prior: Prior, sites: int, slots: IntArray | slice
+    site: Sequence[Part],
+    posterior: Posterior,
+    popularity_terms: Array,
+    slots: IntArray | slice,
+    *,
+    integrated: bool,
 ) -> Array:
     """The score of unit l joining the global unit in slot i, the site itself taken out: (l, i).
+
+    popularity_terms: what `popularity_term` says of 0, 1, 2, .. other sites.
 
     |v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i + 2 log(m_i / (J - m_i)), summed over dimensions;
     the rules may change the last term, and take off the sum of log((p + P_i) / P_i) where atoms are
     integrated out. Slots nobody uses score minus infinity.
     """
-    first, *others = zip(site, posterior.parts, strict=True)
-    scores = _evidence_gain(*first, slots)
-    for part, sums in others:
-        scores += _evidence_gain(part, sums, slots)
-    constant = popularity_term(posterior.popularity[slots], prior, sites)
-    if prior.choices.integrated:
-        for part, sums in zip(site, posterior.parts, strict=True):
+    constant = popularity_terms[posterior.popularity[slots]]
+    gains = []
+    for part, sums in zip(site, posterior.parts, strict=True):
+        gain, of_slot = _evidence_gain(part, sums, slots)
+        gains.append(gain)
+        constant += of_slot
+        if integrated:
             constant -= log_precision_gain(
                 part.precision, sums.precisions[slots], sums.prior.mean.size
             )
+    scores, *others = gains
+    for gain in others:
+        scores += gain
     scores += constant
     return scores
 
 
-def _evidence_gain(part: Part, sums: PartSums, slots: IntArray | slice) -> Array:
-    """|v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i over the columns of one part: (l, i).
+def _evidence_gain(part: Part, sums: PartSums, slots: IntArray | slice) -> tuple[Array, Array]:
+    """|v_l p + S_i|^2 / (p + P_i) - |S_i|^2 / P_i over the columns of one part, as a sum.
 
-    The square is multiplied out, so that the work over columns is one matrix product where one
-    precision holds for all of them, and two where it does not.
+    Of (l, i) and of what does not depend on the unit, (i,). The square is multiplied out, so that
+    the work over columns is one matrix product: of |v_l p|^2 + 2 v_l p . S_i where one precision
+    holds for all columns, of twice as many columns where it does not.
     """
-    inverse = 1 / (part.precision + sums.precisions[slots])
-    constant = -sums.evidence(slots)
+    precisions = sums.precisions[slots]
     if sums.uniform:
+        inverse = 1 / (part.precision + precisions[:, 0])
         gain = sums.products(part, slots)
-        gain *= 2
-        gain += part.squares[:, None]
-        gain += sums.squares[slots]
-        gain *= inverse[:, 0]
-        gain += constant
-        return gain
-    total = sums.sums[slots]
-    constant += (total**2 * inverse).sum(axis=1)
-    gain = part.weighted**2 @ inverse.T
-    gain += 2 * part.weighted @ (total * inverse).T
-    gain += constant
-    return gain
+        gain += part.squares[:, None] / 2
+        gain += sums.squares[slots] / 2
+        gain *= 2 * inverse
+        return gain, -sums.evidence(slots)
+    total, columns = sums.sums[slots], part.precision.size
+    right = np.empty((len(total), 2 * columns))
+    np.divide(1, part.precision + precisions, out=right[:, :columns])
+    np.multiply(total, right[:, :columns], out=right[:, columns:])
+    left = np.concatenate([part.weighted**2, 2 * part.weighted], axis=1)
+    constant = np.einsum("id,id->i", total, right[:, columns:] - total / precisions)
+    return left @ right.T, constant
 
 
 def popularity_term(popularity: IntArray, prior: Prior, sites: int) -> Array:
@@ -94,11 +104,13 @@ def found_scores(site: Sequence[Part], priors: Sequence[PriorPart], rules: Rules
             scores -= log_precision_gain(part.precision, prior.precision, prior.mean.size)
     for part, prior in zip(site, priors, strict=True):
         start = prior.mean * prior.precision
-        if part.precision.size == 1 and not start.any():  # nothing to add: no copy of it all
-            scores += part.squares / (part.precision + prior.precision)
-            continue
-        together = part.weighted + start
-        scores += (together**2 / (part.precision + prior.precision)).sum(axis=1)
+        if part.precision.size == 1:  # no copy of it all
+            known = np.flatnonzero(start)
+            together = 2 * part.weighted[:, known] @ start[known] + part.squares + start @ start
+            scores += together / (part.precision + prior.precision)
+        else:
+            together = part.weighted + start
+            scores += (together**2 / (part.precision + prior.precision)).sum(axis=1)
         scores -= start @ start / prior.precision
     return scores
 
