@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from pfnm.fusing.activity import activities
 from pfnm.fusing.budget import width_limits
 from pfnm.fusing.joint import (
-    EMPHASES,
+    ALL,
     FIT_PROBES,
     MATCH_PROBES,
     joint_states,
@@ -49,7 +49,7 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
     rows = []
     for budget in BUDGETS:
         limits = width_limits(networks, budget)
-        for emphasis in (0.0, *EMPHASES):
+        for emphasis in (0.0, *ALL.emphases):
             states = joint_states(sites, prior, limits, active, emphasis, None, rngs[3], None)
             for sweep, (matchings, _) in enumerate(states, start=1):
                 found = {group: own.assignments for group, own in matchings.items()}

@@ -1,9 +1,9 @@
 """Every command and snippet of README and the docs runs, and prints what the page shows.
 
 Of a page all `sh` and `python` blocks run, in order, in a folder with the examples and the demo's
-files; the `text` block that follows one is what it prints, numbers aside. A comment before a block
-says where it is otherwise: `<!-- run by tests/NAME.py -->`, `<!-- long: why -->` for
-`pytest -m long`, or `<!-- not run: why -->`.
+files, the studies and the rows they made; the `text` block that follows one is what it prints,
+numbers aside. A comment before a block says where it is otherwise: `<!-- long: why -->` for
+`pytest -m long`, or `<!-- run by tests/NAME.py -->`.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from pfnm.experiments.rows import means, read_rows
 from pfnm.networks.perceptron import mlp
 
 RUN = ("sh", "python")
-NOT_RUN, LONG, RUN_BY = "not run: ", "long: ", "run by "
+LONG, RUN_BY = "long: ", "run by "
 COMMANDS = ("pfnm", "make", "pip", "python", "$", "from", "import", "def")
 CALL = re.compile(r"\bpfnm\.\w+\(")
 BIN = ".venv/bin/"  # where the Makefile has everything
@@ -112,7 +112,7 @@ def run_page(page: Path, place: Path, *, long: bool) -> None:
         if block.language in RUN:
             printed = ""
             later = block.note.startswith(LONG) and not long
-            if later or block.note.startswith((NOT_RUN, RUN_BY)):
+            if later or block.note.startswith(RUN_BY):
                 continue
         if block.language == "sh":
             for line in command_lines(block.text):
@@ -139,13 +139,18 @@ def demo_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, demo_files: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a page runs: a folder with the examples, the demo's files and a folder of sites."""
+    """Where a page runs: the examples, the demo's files, a folder of sites; studies and rows."""
     shutil.copytree(demo_files, tmp_path / "pfnm-demo")
     (tmp_path / "sites").mkdir()
     rng = np.random.default_rng(0)
     for j in range(4):
         network = mlp([rng.normal(size=(5, 4)), rng.normal(size=(4, 3))])
         pfnm.save(network, tmp_path / "sites" / f"site{j}.safetensors")
+    for name in ("examples", "studies"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    figures = shutil.ignore_patterns("*.png", "*.svg")
+    shutil.copytree(ROOT / "results", tmp_path / "results", ignore=figures)
+    (tmp_path / "docs").mkdir()
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -178,16 +183,16 @@ def test_what_takes_long_runs(page: Path, place: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_no_command_escapes(page: Path) -> None:
-    """Commands stand in blocks that run, and what does not says why."""
+    """Commands stand in blocks that run: here, or in the test that the comment names."""
     for block in blocks(page):
         if block.language not in RUN:
             first = block.text.split(maxsplit=1)[:1]
             assert not set(first) & set(COMMANDS), f"{page.name}:{block.line}"
         elif block.note:
-            found = re.fullmatch(f"({RUN_BY}|{NOT_RUN}|{LONG})(.+)", block.note)
+            found = re.fullmatch(f"({RUN_BY}|{LONG})(.+)", block.note)
             assert found is not None, f"{page.name}:{block.line}"
             if found[1] == RUN_BY:
-                assert (ROOT / found[2]).exists(), f"{page.name}:{block.line}: {found[2]}"
+                assert page.name in (ROOT / found[2]).read_text(), f"{page.name}:{block.line}"
     for line in BLOCK.sub("", page.read_text()).splitlines():
         indented = re.match(r"(?: {4}|\t)(\S+)", line)
         if indented is not None:

@@ -24,7 +24,7 @@ from pfnm.fusing.budget import (
 )
 from pfnm.fusing.doubts import class_doubts
 from pfnm.fusing.inputs import InputRange, Inputs
-from pfnm.fusing.joint import fuse_joint
+from pfnm.fusing.joint import ALL, Effort, fuse_joint
 from pfnm.fusing.kinds import told_by_text
 from pfnm.fusing.probes import probe
 from pfnm.fusing.sites import Sites, comparable, contrasted
@@ -251,12 +251,14 @@ def fuse_sites(
     start: Assignments | None = None,
     sweeps: int | None = None,
     measured: bool = True,
+    effort: Effort = ALL,
     rng: np.random.Generator,
     on_step: Callable[[], None] | None = None,
 ) -> Fusion:
     """The same of sites in one form, without a word; for rounds and studies.
 
-    measured: whether a top-down fusion's agreement is measured (a joint one's always is).
+    measured: whether a top-down fusion's agreement is measured (a joint one's always is). effort:
+    how many matchings the joint method tries.
     """
     if method not in METHODS:
         raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
@@ -281,7 +283,13 @@ def fuse_sites(
         solution = fuse_auto(sites, prior=prior, rng=rng, on_step=on_step)
     elif method == "joint":
         solution = fuse_joint(
-            sites, prior=prior, rng=rng, limits=limits, start=start, on_step=on_step
+            sites,
+            prior=prior,
+            rng=rng,
+            limits=limits,
+            start=start,
+            on_step=on_step,
+            effort=effort,
         )
     else:
         solution = fuse_topdown(

@@ -1,5 +1,6 @@
 """Joint fusion: budgets, scale, copies, renaming; probes and the repairs that use them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,12 +13,13 @@ from replay import Replay
 from scipy.special import log_softmax
 
 import pfnm
+from pfnm.api import fuse_sites
 from pfnm.errors import PFNMError
 from pfnm.fusing.activity import activities
 from pfnm.fusing.atoms import group_atoms, observed_mean, part_of, with_tensors
 from pfnm.fusing.budget import limits_by_parameters, parameters, width_limits
 from pfnm.fusing.inputs import Units
-from pfnm.fusing.joint import centred, fuse_joint, joint_states
+from pfnm.fusing.joint import ALL, ROUND, Effort, centred, fuse_joint, joint_states
 from pfnm.fusing.probes import agreement, probe
 from pfnm.fusing.refit import TINY, copied, refit, repair_norms
 from pfnm.fusing.sites import comparable
@@ -48,6 +50,23 @@ def federations(draw: st.DrawFn, depths: tuple[int, ...] = (1, 2, 3)) -> list[Ne
         )
         for j in range(draw(st.integers(2, 4)))
     ]
+
+
+@pytest.mark.parametrize(
+    ("effort", "budget", "tried"),
+    [
+        (ALL, None, {"topdown": 1, "joint": 16}),
+        (ALL, 1.0, {"joint": 16}),  # the paper's would be wider
+        (ROUND, None, {"joint": 4}),
+    ],
+)
+def test_what_is_tried(effort: Effort, budget: float | None, tried: dict[str, int]) -> None:
+    """A matching for each emphasis and order; each as averaged, and refitted three times."""
+    sites = comparable([random_network(j, (6, 5, 3), name=f"site{j}") for j in range(3)])
+    rng = np.random.default_rng(0)
+    candidates = fuse_sites(sites, budget=budget, effort=effort, rng=rng).candidates
+    assert Counter(one.method for one in candidates) == tried
+    assert {one.emphasis for one in candidates} - {None} == {*effort.emphases}
 
 
 @given(federations(depths=(1, 2, 4, 8)), st.sampled_from([1.0, 1.3, 2.0, 8, None]))

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from conftest import random_network
 
+from pfnm.api import fuse_sites
+from pfnm.conversion import with_inputs
+from pfnm.fusing.joint import FIRST_ROUND, ROUND
 from pfnm.lab.schedule import matching_pays, rate_share
-from pfnm.lab.server import Server, combine
+from pfnm.lab.server import Server, combine, sites_of
 from pfnm.networks.network import Network
 
 
@@ -22,11 +25,13 @@ def combined(server: Server, sent: dict[str, Network], method: str = "topdown") 
 @pytest.mark.parametrize("method", ["topdown", "joint"])
 def test_a_missing_site_loses_nothing_and_comes_back_to_its_own_units(method: str) -> None:
     sites = networks("a", "b", "c")
-    first = combined(Server(), sites, method)
-    server = first
+    server = combined(Server(), sites, method)
+    server = replace(server, averaging=False)  # as long as it matches
+    server = replace(combined(server, sites, method), averaging=False)
+    first = server  # later rounds try less than the first
     for _ in range(3):
         server = combined(server, {name: sites[name] for name in ("a", "b")}, method)
-        server = replace(server, averaging=False)  # as long as it matches
+        server = replace(server, averaging=False)
         assert list(server.sent) == ["a", "b", "c"]
     for name in sites:
         for key, tensor in first.part(name).tensors.items():
@@ -47,6 +52,19 @@ def test_a_site_that_joins_late_founds_units_and_the_others_keep_theirs() -> Non
         for key in ("layers.0.weight", "layers.0.bias"):
             before, after = first.part(name).tensors[key], second.part(name).tensors[key]
             np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_a_later_round_tries_fewer_matchings() -> None:
+    """With which it is the same as the fusion of that effort, of the same seed."""
+    sites = networks("a", "b", "c")
+    server = Server()
+    for effort in (FIRST_ROUND, ROUND):
+        server = replace(combined(server, sites, "joint"), averaging=False)
+        known = with_inputs(sites_of(sites, {}), None, None)
+        rng = np.random.default_rng(0)
+        fusion = fuse_sites(known, budget=None, effort=effort, measured=False, rng=rng)
+        assert server.objective == fusion.objective
+    assert len(fusion.candidates) == 4
 
 
 def test_once_sites_are_averaged_everybody_trains_the_whole_network() -> None:

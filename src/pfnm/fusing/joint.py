@@ -9,7 +9,7 @@ inputs are shared by all sites; then sweeps over the groups, both sides known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
@@ -46,13 +46,29 @@ from pfnm.networks.network import Array, BoolArray, Network, Tensor
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
 FIT_PROBES = 1500
-EMPHASES = (0.3, 1.0)  # what a unit does counts so much in matching, its weights counting 1
 RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
 MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
-JOINT_SWEEPS = 2
 SINGLE_LARGEST = 1e6  # of atoms, of precisions and their inverses: single precision holds squares
 SWEEPS_PER_GROUP = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many matchings are tried: with each emphasis one after each joint sweep.
+
+    emphases: what a unit does counts so much in matching, its weights counting 1. paper: whether
+    the paper's own solution is tried too.
+    """
+
+    emphases: tuple[float, ...] = (0.3, 1.0)
+    joint_sweeps: int = 2
+    paper: bool = True
+
+
+ALL = Effort()
+FIRST_ROUND = Effort(paper=False)  # of few sites
+ROUND = Effort((0.3,), joint_sweeps=1, paper=False)
 
 
 @overflow_named()
@@ -64,13 +80,14 @@ def fuse_joint(
     limits: Mapping[str, int] | None = None,
     start: Assignments | None = None,
     on_step: Callable[[], None] | None = None,
+    effort: Effort = ALL,
 ) -> Solution:
     """Match all groups jointly, several times over, and keep the fusion the sites agree with most.
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
     the same sites, from which every group then starts. The paper's own solution is among what is
-    tried. The order in which a site lists its units does not matter: they are put in order by norm
-    first.
+    tried, where no limit keeps it from being that. effort: how much else is. The order in which a
+    site lists its units does not matter: they are put in order by norm first.
     """
     networks = [centred(*pair) for pair in zip(sites.networks, sites.known, strict=True)]
     sites = replace(sites, networks=networks)
@@ -84,7 +101,7 @@ def fuse_joint(
     active = activities(ordered, to_match)
     graph = sites.networks[0].graph
     best: Solution | None = None
-    if not modules:  # of which the paper's way gives no mean of outputs
+    if effort.paper and not modules:  # of which the paper's way gives no mean of outputs
         best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
     best_share, tried = -inf, []
     again: tuple[Making, float | None] | None = None
@@ -96,11 +113,14 @@ def fuse_joint(
     # All matchings before the first network: large modules leave no room for both.
     states = [
         (emphasis, sweep, *state)
-        for emphasis in EMPHASES
+        for emphasis in effort.emphases
         for sweep, state in enumerate(
-            joint_states(ordered, prior, limits, active, emphasis, start, order_rng, on_step), 1
+            joint_states(
+                ordered, prior, limits, active, emphasis, start, order_rng, on_step, effort
+            ),
+            1,
         )
-        if not modules or sweep == JOINT_SWEEPS  # of modules the last: they take longer
+        if not modules or sweep == effort.joint_sweeps  # of modules the last: they take longer
     ]
     del active
     matched = [
@@ -165,6 +185,7 @@ def joint_states(
     start: Assignments | None,
     rng: np.random.Generator,
     on_step: Callable[[], None] | None,
+    effort: Effort = ALL,
 ) -> Iterator[tuple[dict[str, Matching], dict[str, tuple[IntArray, ...]]]]:
     """The matchings after each joint sweep, the first of which follows a first pass.
 
@@ -182,7 +203,7 @@ def joint_states(
         first = 1
         for _ in range(SWEEPS_PER_GROUP):
             rng.permutation(len(sites.networks))
-    for sweep in range(first, 1 + JOINT_SWEEPS):
+    for sweep in range(first, 1 + effort.joint_sweeps):
         left = list(order)
         while left:
             group = next_group(graph, left, known)

@@ -52,10 +52,10 @@ def topdown_within(
     *,
     whatever_the_limits: bool = False,
 ) -> Solution | None:
-    """The same; but None once a group fills its limit while others are still to be matched.
+    """The same; but None once a group fills its limit, mostly in the first pass.
 
-    Such a group would have become wider, and what is below it follows a match that is not the
-    paper's.
+    Such a group would have become wider: the match, and what is below it, is not the paper's. It
+    was never the best of what was tried (docs/math.md), and takes as long as all the rest.
     """
     ordering = listed_order if prior.choices.listed_order else unit_order
     orders = [ordering(network) for network in sites.networks]
@@ -81,11 +81,11 @@ def topdown_within(
             width_limit=limit,
             rng=rng,
         )
-        others_below = bool(left) and not whatever_the_limits
-        if others_below and found(sweeps=0).width == limit:  # seen in the first pass, mostly
+        may_fill = limit is None or whatever_the_limits
+        if not may_fill and found(sweeps=0).width == limit:
             return None
         matchings[group] = found(sweeps=sweeps, on_step=on_step)
-        if others_below and matchings[group].width == limit:
+        if not may_fill and matchings[group].width == limit:
             return None
         matched[group] = matchings[group].assignments
         matched |= inner_assignments(sites, group, matched)

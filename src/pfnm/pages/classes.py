@@ -9,7 +9,7 @@ import numpy as np
 
 from pfnm.networks.network import Array
 from pfnm.pages.charts import Chart, axis, heat, shortened, spread_steps, stepped, tip
-from pfnm.pages.text import plural
+from pfnm.pages.text import between, plural
 
 MOST_ROWS = 40  # sites, or sets of sites, that have a row
 MOST_CLASSES = 60  # or sets of classes
@@ -55,7 +55,7 @@ def classes_chart(
         "Who holds which classes",
         f"{plural(sites, 'site')} and {classes} classes: "
         + (f"{empty:,} of {counts.size:,} pairs have no example; " if empty else "")
-        + f"a site holds {held.min():,.0f} to {held.max():,.0f} examples.",
+        + f"a site holds {between([round(own) for own in held.tolist()])} examples.",
         spec,
         {"site": "site", "class": "class", "examples": "examples"},
         rows,

@@ -22,7 +22,7 @@ from typing import Protocol
 from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output, write_whole
 from pfnm.pages.charts import Chart, Colours
-from pfnm.pages.text import Cell, as_json, column_class, data_value, read, text
+from pfnm.pages.text import Cell, as_json, column_class, data_value, read, sentence, text
 
 MOST_AT_ONCE = 30  # rows of a table; one with more scrolls
 FRAME_HEIGHT = 760  # pixels, of the page within a notebook
@@ -118,7 +118,9 @@ class Listed:
     def html(self, name: str) -> str:
         """As a list."""
         return (
-            "<ul class='plain'>" + "".join(f"<li>{text(own)}</li>" for own in self.lines) + "</ul>"
+            "<ul class='plain'>"
+            + "".join(f"<li>{sentence(own)}</li>" for own in self.lines)
+            + "</ul>"
         )
 
 
@@ -175,7 +177,7 @@ class Page:
             f"<div><dt>{text(name)}</dt><dd>{text(number)}<small>{text(below)}</small></dd></div>"
             for name, (number, below) in self.figures.items()
         )
-        warned = "".join(f"<li>{text(own)}</li>" for own in self.warnings)
+        warned = "".join(f"<li>{sentence(own)}</li>" for own in self.warnings)
         return (
             f"<h1>{text(self.title)}</h1><p class='lead'>{text(self.lead)}</p>"
             f"<dl class='tiles'>{tiles}</dl>"

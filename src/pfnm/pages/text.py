@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+OPTION = re.compile(r"--[a-z][a-z-]{1,24}")
 LONG = 40  # characters: such a text needs a wide column
 Cell = str | int | float | None
 
@@ -16,6 +18,11 @@ def text(value: object) -> str:
     """Escaped, for an element or an attribute."""
     proper = str(value).encode("utf-8", "backslashreplace").decode()  # names may be no proper text
     return html.escape(proper, quote=True)
+
+
+def sentence(value: object) -> str:
+    """Escaped, for an element; options in it are not broken at their hyphens."""
+    return OPTION.sub(r"<span class='option'>\g<0></span>", text(value))
 
 
 def as_json(value: Any) -> str:

@@ -29,6 +29,7 @@ def experiment_page(folder: Path) -> Page:
     found = claims(experiment, rows)
     paper = [claim for claim in found if claim.whose == PAPER]
     others = [claim for claim in found if claim.whose != PAPER]
+    held = f"{_held(paper)} claims of the paper hold. " if _held(paper) else ""
     figures = {
         "The paper's claims": (_held(paper), "hold, by data set"),
         "Asked besides": (_held(others), "hold, by data set"),
@@ -38,8 +39,7 @@ def experiment_page(folder: Path) -> Page:
     return Page(
         "report of an experiment",
         experiment.title,
-        f"{_held(paper)} claims of the paper hold. Curves are means over trials, bars the standard "
-        "deviation.",
+        f"{held}Curves are means over trials, bars the standard deviation.",
         {name: own for name, own in figures.items() if own[0]},
         [*SECTIONS[experiment.kind](experiment, rows), _claims(found, paper), _provenance(record)],
     )

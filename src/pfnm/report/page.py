@@ -250,15 +250,21 @@ Every experiment is a file (`src/pfnm/experiments/definitions/`), every number o
 from rows of `results/NAME/rows.csv` (time on the clock from `experiment.json`), and figures and
 the page are made from them (`pfnm[lab]`):
 
-<!-- not run: hours; the tests run them in small -->
 ```sh
-pfnm reproduce --list                   # names them
-pfnm reproduce sites --jobs 2           # run one, or what is left of it; then draw its figures
-pfnm reproduce sites --trials 3         # fewer trials first; more can be added later
-pfnm reproduce all --quick              # all of them in small, on digits
-pfnm reproduce all --engine ray         # on a cluster (ray or dask)
-pfnm reproduce all --draw --page docs/results.md      # figures and this page alone, from the rows
+pfnm reproduce --list                      # names them
+pfnm reproduce timing --quick --trials 1   # one of them in small, on digits; then its figures
 ```
+
+<!-- long: some minutes -->
+```sh
+pfnm reproduce all --quick --jobs 2        # all of them in small, two trials of each setting
+pfnm reproduce sites --quick --engine ray --output on-ray   # on a cluster (ray or dask)
+pfnm reproduce all --draw --page docs/results.md   # figures and this page alone, from the rows
+```
+
+Without `--quick` the same commands run the experiments whole, into `results`: hours (the last line
+of this page says how many), and MNIST and CIFAR-10 have to be there. What has rows is not run
+again, so a run may be stopped and gone on with, and trials can be added later (`--trials`).
 
 Local training is the paper's (10 epochs, AMSGrad, batches of 32, hidden layers of 100 units). The
 Dirichlet(0.5) split is that of the authors' code, in which a site that holds its even share gets no
