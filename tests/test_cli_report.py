@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import Run
 
 import pfnm
 from pfnm.networks.perceptron import mlp
@@ -24,38 +25,31 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / f"{name}.npz") for name in "abc"]
 
 
-def command(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pfnm", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(autouse=True)
+def _there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
-def test_fuse_writes_a_report_beside_its_output(files: list[str], tmp_path: Path) -> None:
-    done = command("fuse", *files, "-o", "global.npz", "--report", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "global.html" in done.stdout
+def test_fuse_writes_a_report_beside_its_output(files: list[str], tmp_path: Path, run: Run) -> None:
+    status, printed, errors = run("fuse", *files, "-o", "global.npz", "--report")
+    assert status == 0, errors
+    assert "global.html" in printed
     assert "3 networks became one" in (tmp_path / "global.html").read_text()
-    again = command("fuse", *files, "-o", "other.npz", "--report", "--json", folder=tmp_path)
-    assert json.loads(again.stdout)["report"] == "other.html"
+    _, printed, _ = run("fuse", *files, "-o", "other.npz", "--report", "--json")
+    assert json.loads(printed)["report"] == "other.html"
     (tmp_path / "third.html").write_text("mine")
-    taken = command("fuse", *files, "-o", "third.npz", "--report", folder=tmp_path)
-    assert taken.returncode == 2
+    assert run("fuse", *files, "-o", "third.npz", "--report")[0] == 2
     assert not (tmp_path / "third.npz").exists()  # told before anything is done
     assert (tmp_path / "third.html").read_text() == "mine"
 
 
-def test_report_names_the_page_it_wrote(files: list[str], tmp_path: Path) -> None:
+def test_report_names_the_page_it_wrote(files: list[str], tmp_path: Path, run: Run) -> None:
     pfnm.fuse(files).save(tmp_path / "fused.safetensors")
-    done = command("report", "fused.safetensors", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("fused.html: ")
-    assert command("report", "fused.safetensors", folder=tmp_path).returncode == 2
-    other = command("report", "fused.safetensors", "-o", "page.html", folder=tmp_path)
-    assert other.returncode == 0
+    status, printed, errors = run("report", "fused.safetensors")
+    assert status == 0, errors
+    assert printed.startswith("fused.html: ")
+    assert run("report", "fused.safetensors")[0] == 2
+    assert run("report", "fused.safetensors", "-o", "page.html")[0] == 0
     assert (tmp_path / "page.html").read_bytes() == (tmp_path / "fused.html").read_bytes()
 
 
@@ -71,18 +65,24 @@ def test_report_names_the_page_it_wrote(files: list[str], tmp_path: Path) -> Non
     ],
 )
 def test_what_cannot_be_reported_is_one_line(
-    files: list[str], tmp_path: Path, words: list[str], told: str
+    files: list[str], tmp_path: Path, words: list[str], told: str, run: Run
 ) -> None:
     (tmp_path / "site.npz").write_bytes(Path(files[0]).read_bytes())
-    done = command("report", *words, folder=tmp_path)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
+    status, _, errors = run("report", *words)
+    assert status == 2
+    assert len(errors.splitlines()) == 1
+    assert told in errors
     assert [path.name for path in tmp_path.iterdir()] == ["site.npz"]
 
 
 def test_the_demo_ends_by_naming_its_page(tmp_path: Path) -> None:
-    done = command("demo", folder=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pfnm", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     page = tmp_path / done.stdout.splitlines()[-1].strip()
     assert "One network has" in page.read_text()

@@ -229,8 +229,9 @@ def test_rows_figures_and_the_page_by_the_command(
         assert pictures
         assert all(f"{name}/{picture}" in text for picture in pictures)
         svgs = {path: path.read_bytes() for path in folder.glob("*.svg")}
-        draw(experiment(name, quick=True), read_rows(folder), folder)
-        assert {path: path.read_bytes() for path in svgs} == svgs
+        if names == NAMES:
+            draw(experiment(name, quick=True), read_rows(folder), folder)
+            assert {path: path.read_bytes() for path in svgs} == svgs
         own = experiment(name)  # only begun, with the last of its panels
         begun = [r | {"data": "cifar10"} for r in read_rows(folder) if r["split"] == own.splits[-1]]
         for rows in (begun[:1],) if names != NAMES else (begun, begun[:1]):

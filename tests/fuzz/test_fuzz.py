@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 FOLDER = Path(__file__).parent
 KEPT = sorted((FOLDER / "kept").iterdir())
-SHORT = 100  # cases, about twenty seconds
+SHORT = 60  # cases, about ten seconds
 MINUTES = 10
 
 

@@ -263,7 +263,7 @@ def in_child(folder: Path, setting: Setting, place: Path) -> subprocess.Popen[by
         return subprocess.Popen(command, stderr=errors)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path, kills: int) -> None:
     begin = time.monotonic()
     whole = in_child(tmp_path / "whole", KILLED, tmp_path)

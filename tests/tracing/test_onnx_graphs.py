@@ -65,9 +65,14 @@ def near(found: Tensor, expected: Tensor) -> bool:
 
 
 CASES = [(name, True) for name in NEW] + [(name, dynamo) for name in OLD for dynamo in (0, 1)]
+QUICK = [("lenet", 0), ("vgg_batchnorm", True), ("resnet", 1), ("densenet", True)]
+assert set(QUICK) <= set(CASES)
 
 
-@pytest.mark.parametrize(("name", "dynamo"), CASES)
+@pytest.mark.parametrize(
+    ("name", "dynamo"),
+    [pytest.param(*own, marks=[] if own in QUICK else pytest.mark.long) for own in CASES],
+)
 def test_graphs_fuse_to_a_graph_that_runs(name: str, dynamo: bool, tmp_path: Path) -> None:
     files = pair(name, tmp_path, bool(dynamo))
     fusion = pfnm.fuse(files, budget=1.5, seed=1)
