@@ -54,7 +54,9 @@ def candidates(data: Data, split: str, depth: int, seed: int, work: Path) -> lis
             for sweep, (matchings, _) in enumerate(states, start=1):
                 found = {group: own.assignments for group, own in matchings.items()}
                 (targets,) = refit_targets(sites, [found], to_fit)
-                making = Making(sites, partial(repaired, sites, found), to_fit, targets)
+                making = Making(
+                    sites, partial(repaired, sites, found), to_fit, partial(dict, targets)
+                )
                 for ridge, network in making.networks((None, *ridges_for(sites))):
                     right = network.run(data.test_inputs).argmax(axis=1) == data.test_labels
                     rows.append(

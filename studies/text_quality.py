@@ -77,7 +77,9 @@ def measured(sites: Sites, budget: float, test: Test) -> Iterator[dict[str, Any]
     }
     to_fit = probe(sites, FIT_PROBES, np.random.default_rng(0))
     (targets,) = refit_targets(sites, [fusion.assignments], to_fit)
-    making = Making(sites, partial(repaired, sites, fusion.assignments), to_fit, targets)
+    making = Making(
+        sites, partial(repaired, sites, fusion.assignments), to_fit, partial(dict, targets)
+    )
     for ridge, network in making.networks((None, *ridges_for(sites))):
         way = "averaged" if ridge is None else f"refitted {ridge:g}"
         yield {"way": way, "bits": test.bits(test.logs(network))}

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pfnm
 from pfnm import teaching
+from pfnm.fusing import wanted
 from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import probe
 from pfnm.fusing.refit import Making
@@ -299,7 +300,7 @@ def test_two_of_three_sites_fit_whole_into_twice_the_width() -> None:
     (targets,) = refit_targets(sites, [assignments], probing)
     outward = {name: targets[name] for name in sites.networks[0].graph.tensors_of(OUTPUT)[:1]}
     average = partial(whole_network, sites, chosen, assignments)
-    found = dict(Making(sites, average, probing, outward).networks([None, 1e-3]))
+    found = dict(Making(sites, average, probing, lambda: outward).networks([None, 1e-3]))
     rows = EXAMPLE.flatten(1).numpy()
     expected = np.mean([sites.networks[j].run(rows) for j in chosen], axis=0)
     np.testing.assert_allclose(found[None].run(rows), expected, rtol=1e-4, atol=1e-5)
@@ -308,3 +309,20 @@ def test_two_of_three_sites_fit_whole_into_twice_the_width() -> None:
         np.square(softmax(n.run(probing.inputs), axis=1) - wanted).mean() for n in found.values()
     ]
     assert near[1] < near[0]
+
+
+def test_targets_made_when_asked_for_are_those_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modules = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        modules.append(Small().eval())
+    sites = pfnm.as_sites(modules, example_inputs=EXAMPLE)
+    at_once = pfnm.fuse(sites, budget=2.0)
+    monkeypatch.setattr(wanted, "LARGE", 0)
+    when_asked = pfnm.fuse(sites, budget=2.0)
+    assert {"joint", "whole"} <= {one.method for one in at_once.candidates}
+    assert when_asked.candidates == at_once.candidates
+    for name, tensor in at_once.network.tensors.items():
+        np.testing.assert_array_equal(when_asked.network.tensors[name], tensor)

@@ -36,12 +36,12 @@ from pfnm.fusing.refit import Making, repair_norms
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Candidate, Solution
 from pfnm.fusing.topdown import topdown_within
-from pfnm.fusing.wanted import refit_targets
+from pfnm.fusing.wanted import Targets, targets_when_asked
 from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_network
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import Array, BoolArray, Network, Tensor
+from pfnm.networks.network import Array, BoolArray, Network
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
@@ -127,8 +127,7 @@ def fuse_joint(
         {name: found.assignments for name, found in matchings.items()} | inner
         for _, _, matchings, inner in states
     ]
-    targets = refit_targets(ordered, matched, to_fit)
-    outward = {name: targets[0][name] for name in graph.tensors_of(OUTPUT) if name in targets[0]}
+    targets, outward = targets_when_asked(ordered, matched, to_fit)
     for (emphasis, sweep, matchings, _), assignments in zip(states, matched, strict=True):
         making = Making(ordered, partial(repaired, ordered, assignments), to_fit, targets.pop(0))
         first = None  # all networks of one matching have the same first map
@@ -270,12 +269,12 @@ def best_whole(
     best_share: float,
     again: tuple[Making, float | None],
     to_check: Probing,
-    outward: Mapping[str, Tensor],
+    outward: Targets,
 ) -> tuple[Solution, tuple[Making, float | None], list[Candidate]]:
     """The best so far, or some sites kept whole side by side where these agree more.
 
-    again: how the best's network is made, and with which ridge. outward: what should leave the maps
-    to the outputs. With the solution comes how to make its network, and what was tried.
+    again: how the best's network is made, and with which ridge. outward: makes what should leave
+    the maps to the outputs. With the solution comes how to make its network, and what was tried.
     """
     tried: list[Candidate] = []
     room = room_for(sites, limits)
@@ -292,7 +291,7 @@ def best_whole(
         return best, again, tried
     assignments = side_by_side(sites, chosen, best.assignments)
     average = partial(whole_network, sites, chosen, assignments)
-    wanted = outward if len(chosen) < len(sites.networks) else {}
+    wanted = outward if len(chosen) < len(sites.networks) else dict
     making = Making(sites, average, again[0].probing, wanted)
     for ridge, network in making.networks((None, *ridges_for(sites))):
         share = judged(network, to_check)

@@ -18,7 +18,7 @@ from pfnm.fusing.atoms import Assignments, width_of
 from pfnm.fusing.memory import give_back
 from pfnm.fusing.probes import Probing
 from pfnm.fusing.sites import Sites
-from pfnm.fusing.wanted import FIT_ROWS, fit_rows
+from pfnm.fusing.wanted import FIT_ROWS, Targets, fit_rows
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 
@@ -63,29 +63,33 @@ def _norms(weight: Tensor, at: Map) -> Array:
 class Making:
     """How the fused networks of one matching are made: averaged, and refitted on probes.
 
-    targets: what should leave each map on the probes (`refit_targets`); without any there is
-    nothing to refit.
+    targets: makes or gives what should leave each map on the probes (`targets_when_asked`); without
+    any there is nothing to refit.
     """
 
     sites: Sites
     average: Callable[[], Network]
     probing: Probing
-    targets: Mapping[str, Tensor]
+    targets: Targets
 
     def networks(self, ridges: Sequence[float | None]) -> Iterator[tuple[float | None, Network]]:
         """One after the other: as averaged (None), and refitted with a ridge.
 
-        Modules are averaged anew for each, for they may be too large to be held twice.
+        Modules are averaged anew for each, for they may be too large to be held twice. The targets
+        are held until the last is made.
         """
+        targets: Mapping[str, Tensor] | None = None
         kept = None if self.sites.modules else self.average()
         first = None if kept is None else kept.first_values(self.probing.inputs)
         rows = fit_rows(self.sites)
         for ridge in ridges:
             if ridge is None:
                 yield None, self.average() if kept is None else kept
-            elif self.targets:
+                continue
+            targets = self.targets() if targets is None else targets
+            if targets:
                 average = self.average if kept is None else partial(copied, kept)
-                yield ridge, refit(average(), self.targets, self.probing, ridge, first, rows)
+                yield ridge, refit(average(), targets, self.probing, ridge, first, rows)
 
 
 def copied(network: Network) -> Network:

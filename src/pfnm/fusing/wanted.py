@@ -1,13 +1,15 @@
 """What should leave each map of a fused network: on probes, what its members do on average.
 
 The sites run once, one after the other, for all matchings that are tried, and only sums over them
-are kept: all that leaves all sites' maps may be many times as large as they are.
+are kept: all that leaves all sites' maps may be many times as large as they are. Of large networks
+they run for one matching at a time, and again when its sums are asked for again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from pfnm.networks.program import Map
 FITTED = ("linear", "scaled")  # kinds of maps that can be, by least squares and by scale
 FIT_ROWS = 24_000  # by which a map is fitted: some tens for each number that enters it
 WIDER = 2  # at most so many times as many features as a site's enter a fused map, mostly
+LARGE = 5_000_000  # numbers of a network: to run the sites again is then little beside the rest
 LEAST_TRUST = 1e-12  # a unit of one site does what it does there, however little that is trusted
 
 
@@ -44,16 +47,51 @@ def fit_rows(sites: Sites) -> int:
     return max(1, min(FIT_ROWS, MOST_RESPONSES // most))
 
 
-def refit_targets(
+Targets = Callable[[], Mapping[str, Tensor]]  # makes or gives them, by the map's weight
+
+
+def targets_when_asked(
     sites: Sites, matchings: Sequence[Assignments], probing: Probing
+) -> tuple[list[Targets], Targets]:
+    """Of each matching its targets, and those of the maps to the outputs, the same in all of them.
+
+    Those of large modules are made when they are asked for, and kept by nobody else.
+    """
+    first = sites.networks[0]
+    outward = first.graph.tensors_of(OUTPUT)
+    if sites.modules and first.parameters >= LARGE:
+        each: list[Targets] = [partial(_targets_of, sites, own, probing) for own in matchings]
+        return each, partial(_targets_of, sites, matchings[0], probing, outward)
+    found = refit_targets(sites, matchings, probing)
+    kept = {name: found[0][name] for name in outward if name in found[0]}
+    return [partial(dict, own) for own in found], partial(dict, kept)
+
+
+def _targets_of(
+    sites: Sites, matching: Assignments, probing: Probing, only: Collection[str] | None = None
+) -> dict[str, Tensor]:
+    """The targets of one matching."""
+    (found,) = refit_targets(sites, [matching], probing, only)
+    return found
+
+
+def refit_targets(
+    sites: Sites,
+    matchings: Sequence[Assignments],
+    probing: Probing,
+    only: Collection[str] | None = None,
 ) -> list[dict[str, Tensor]]:
     """Of each matching: what should leave each map on probes, (outputs, rows), by its weight.
 
     Of maps that can only be scaled, the mean and the deviation of that, (outputs, 2). Maps of the
-    inputs themselves, which all sites share, have none.
+    inputs themselves, which all sites share, have none. only: the weights of the maps that count.
     """
     wanted = _Wanted(sites, probing)
-    maps = {at.weight: at for at in sites.networks[0].program.maps if wanted.fitted(at)}
+    maps = {
+        at.weight: at
+        for at in sites.networks[0].program.maps
+        if wanted.fitted(at) and (only is None or at.weight in only)
+    }
     sums: list[dict[str, Tensor]] = [{} for _ in matchings]
     if not maps or not len(probing.inputs):
         return sums
