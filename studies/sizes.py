@@ -4,6 +4,7 @@ The networks of the deep study (MNIST, and CIFAR-10's perceptrons), seeds from 1
 Measured: layers as wide as the evidence says ("evidence"; "marginal" is matched by the same rules
 too), factors, the paper's method, the ensembles, and `budget="auto"`, which is one of the former by
 agreement. Every row is written as it is measured; an interrupted study goes on where it stopped.
+Unequal widths of three layers are measured when asked for (`--depths 3 --methods 450-120-120`).
 `python studies/sizes.py` runs it into results/deep/sizes.jsonl; `--table` prints the tables of
 docs/sizes.md from the rows.
 """
@@ -33,6 +34,9 @@ from pfnm.networks.outputs import probabilities
 PATH = Path(__file__).parents[1] / "results" / "deep" / "sizes.jsonl"
 METHODS = ["uniform ensemble", "weighted ensemble", "paper", "2x", "3x", "4x"]
 METHODS += ["evidence", "marginal", "no limit"]  # the last on even splits only
+# Of three layers: 400 to 500 thousand parameters on MNIST, from a heavy first layer to a light.
+SHAPES = [(450, 120, 120), (400, 150, 120), (500, 150, 100), (430, 250, 155), (430, 250, 250)]
+SHAPES += [(350, 200, 200), (335, 335, 335), (250, 400, 350)]
 Key = tuple[str, str, int, int]
 
 
@@ -87,6 +91,9 @@ def cells(
     for factor in FACTORS:
         limits = {group: int(factor * width) for group, width in widest.items()}
         yield f"{factor:g}x", lambda limits=limits: within(limits)  # type: ignore[misc]
+    for shape in SHAPES if len(widest) == len(SHAPES[0]) else ():
+        limits = dict(zip(widest, shape, strict=True))
+        yield shape_name(shape), lambda limits=limits: within(limits)  # type: ignore[misc]
     yield "marginal", lambda: within(None, found.prior)
     yield "paper", paper
     if even:
@@ -115,6 +122,10 @@ def run(work: Path, wanted: Sequence[str], seeds: Sequence[int], depths: Sequenc
                 file.write(json.dumps(row) + "\n")
                 file.flush()
             print(*key, flush=True)
+
+
+def shape_name(shape: Sequence[int]) -> str:
+    return "-".join(map(str, shape))
 
 
 def rows() -> list[dict[str, Any]]:
