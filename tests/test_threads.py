@@ -45,6 +45,15 @@ def test_a_number_holds_for_all_and_within() -> None:
         assert threads.in_use() == {"blas": 2, "torch": 2}
 
 
+def test_large_products_are_shared_unless_a_number_is_told() -> None:
+    with threads.limited():
+        with threads.for_large_products():
+            assert threads.in_use() == {"blas": 1, "torch": 2}
+        assert threads.in_use() == {"blas": 1, "torch": 1}
+    with threads.limited(1), threads.for_large_products():
+        assert threads.in_use() == {"blas": 1, "torch": 1}
+
+
 def test_restored_after_an_error() -> None:
     with pytest.raises(RuntimeError), threads.limited():
         raise RuntimeError

@@ -15,6 +15,7 @@ from pfnm.fusing.probes import is_classifier
 from pfnm.fusing.sites import Sites
 from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Network, Tensor
+from pfnm.threads import for_large_products
 
 if TYPE_CHECKING:
     import torch
@@ -46,9 +47,10 @@ class Lessons:
 def seeking_probes(sites: Sites, starts: Tensor, rng: np.random.Generator) -> Tensor:
     """Inputs that the sites' ensemble takes more and more for a random class."""
     blocks = range(0, len(starts), SEEKING_BLOCK)
-    return np.concatenate(
-        [_climbed(sites, starts[first : first + SEEKING_BLOCK], rng) for first in blocks]
-    )
+    with for_large_products():
+        return np.concatenate(
+            [_climbed(sites, starts[first : first + SEEKING_BLOCK], rng) for first in blocks]
+        )
 
 
 def _climbed(sites: Sites, start: Tensor, rng: np.random.Generator) -> Tensor:

@@ -2,8 +2,8 @@
 
 The products of a fusion are small. Shared out between threads they gain little on a quiet machine;
 beside other work they lose much, because each thread waits for the slowest, spinning as it waits.
-So one thread does a product, unless more are asked for; these then spin only briefly, where that
-can be chosen (benchmarks/busy.py).
+So one thread does a product, two where it is large and PyTorch's, unless more are asked for; these
+then spin only briefly, where that can be chosen (benchmarks/busy.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from threadpoolctl import ThreadpoolController
 from pfnm.errors import PFNMError
 
 USUAL_THREADS = 1  # two are no faster on a fusion's products, and at polish's batches a tenth
+LARGE_THREADS = 2  # of PyTorch's, for products of a thousand rows: nearly twice as fast
 # Tens of microseconds. To sleep at once doubles the time of polish's steps on a quiet machine; to
 # spin as long as is usual (milliseconds) takes the processor from whoever is waited for.
 BRIEF = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}  # GNU's OpenMP; Intel's and LLVM's
@@ -80,8 +81,21 @@ def one_of_torch() -> Iterator[None]:
 
     A module has many small operations: beside other work, two threads wait at each of them.
     """
+    with _of_torch(USUAL_THREADS):
+        yield
+
+
+@contextmanager
+def for_large_products() -> Iterator[None]:
+    """Within, two of PyTorch's threads share a product, unless a `limited` around says a number."""
+    with _of_torch(LARGE_THREADS):
+        yield
+
+
+@contextmanager
+def _of_torch(usual: int) -> Iterator[None]:
     _, told = _PRESENT.last
-    with limited(torch=told or 1):
+    with limited(torch=told or usual):
         yield
 
 
