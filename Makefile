@@ -9,12 +9,12 @@ demo: .venv/for-demo
 	$(BIN)/pfnm demo
 	@echo "pfnm is in $(BIN): type  . $(BIN)/activate  first. README.md goes on from there."
 
-# Two test processes, a thread each: more would wait for each other.
+# Three test processes for two cores, a thread each: one of them mostly waits, for Flower or a browser.
 test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 
 test: .venv/for-test
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 # Damaged files and extreme options: ten minutes, or `make fuzz CASES=20000`; what fails is kept in
 # fuzz-failures, from a first seed on (SEED=1000).
