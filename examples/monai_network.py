@@ -14,7 +14,9 @@ network = BasicUNet(2, 1, 2, features=(8, 8, 16, 32, 64, 8)).eval()
 print(pfnm.trace(network, x))
 
 copies = [pfnm.shuffled(network, (x,), seed=seed) for seed in range(3)]
-scans = torch.rand(50, 1, 32, 32)  # some real ones without labels, if there are: it is quicker
+scans = torch.rand(
+    50, 1, 32, 32
+)  # stand for real ones without labels; without any leave inputs out
 fused = pfnm.fuse(copies, example_inputs=(x,), inputs=scans, budget=1.0).model
 with torch.no_grad():
     error = float((fused(x) - network(x)).abs().max() / network(x).abs().max())

@@ -86,6 +86,17 @@ def test_real_inputs_teach_what_probes_do_not_reach(*, probes: bool) -> None:
 
 
 @pytest.mark.usefixtures("few_probes")
+def test_few_real_inputs_in_place_of_made_up_ones_teach_as_much() -> None:
+    few = np.random.default_rng(3).normal(size=(50, 8)).astype(np.float32)
+    sites = pfnm.as_sites(federation(), inputs=few)
+    made = module._probes(sites, np.random.default_rng(0))
+    assert len(made) == 4000  # plain, mixed and seeking, as of made-up ones
+    plain = {row.tobytes() for row in made[:2000]}
+    assert plain == {row.tobytes() for row in sites.inputs.make([], 50, np.random.default_rng(0))}
+    assert len({row.tobytes() for row in made[3000:]}) > 100  # towards one of four classes
+
+
+@pytest.mark.usefixtures("few_probes")
 def test_labels_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teaching, "LARGEST_RATE", 1e-2)  # for so few steps
     networks = [replace(network, labels=tuple("abcd")) for network in federation()]

@@ -54,6 +54,15 @@ def test_large_products_are_shared_unless_a_number_is_told() -> None:
         assert threads.in_use() == {"blas": 1, "torch": 1}
 
 
+def test_who_has_chosen_one_keeps_it() -> None:
+    torch.set_num_threads(1)
+    with threads.limited(), threads.for_large_products():
+        assert threads.in_use()["torch"] == 1
+    with threads.for_large_products():
+        assert threads.in_use()["torch"] == 1
+    assert threads.in_use()["torch"] == 1
+
+
 def test_restored_after_an_error() -> None:
     with pytest.raises(RuntimeError), threads.limited():
         raise RuntimeError

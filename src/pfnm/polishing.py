@@ -186,6 +186,7 @@ def _probes(sites: Sites, rng: np.random.Generator) -> Tensor:
         max(1, int(part * kind)) for kind in (PLAIN_PROBES, MIXED_PROBES, SEEKING_PROBES)
     )
     plain = sites.inputs.make(sites.networks, number, make_rng)
+    plain = np.tile(plain, (max(1, number // len(plain)), 1))  # there may be few real ones
     examples = sites.networks[0].program.examples
     if examples is not None and examples.whole:
         return plain  # between two tokens there is none

@@ -87,7 +87,10 @@ def one_of_torch() -> Iterator[None]:
 
 @contextmanager
 def for_large_products() -> Iterator[None]:
-    """Within, two of PyTorch's threads share a product, unless a `limited` around says a number."""
+    """Within, two of PyTorch's threads share a product, unless a `limited` around says a number.
+
+    Who has chosen one keeps it.
+    """
     with _of_torch(LARGE_THREADS):
         yield
 
@@ -95,7 +98,7 @@ def for_large_products() -> Iterator[None]:
 @contextmanager
 def _of_torch(usual: int) -> Iterator[None]:
     _, told = _PRESENT.last
-    with limited(torch=told or usual):
+    with limited(torch=told or min(usual, _PRESENT.most_of_torch)):
         yield
 
 
@@ -135,6 +138,14 @@ class _Present:
     @property
     def last(self) -> tuple[int | None, int | None]:
         return next(reversed(self.wanted.values()), (None, None))
+
+    @property
+    def most_of_torch(self) -> int:
+        """As many of PyTorch's as the user has chosen; one before it is loaded."""
+        torch = sys.modules.get("torch")
+        if self.torch_before is None and torch is not None:
+            return int(torch.get_num_threads())
+        return self.torch_before or 1
 
     def set(self) -> None:
         """As the last call wants it; as it was, if there is none."""

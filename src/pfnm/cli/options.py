@@ -95,7 +95,7 @@ ThreadsOption = Annotated[
     typer.Option(
         min=1,
         max=MOST_THREADS,
-        help="Threads that work at one product (default: one).",
+        help="Threads that work at one product (default: one, for large ones of polish two).",
         rich_help_panel=RESULT,
     ),
 ]

@@ -54,8 +54,9 @@ def topdown_within(
 ) -> Solution | None:
     """The same; but None once a group fills its limit, mostly in the first pass.
 
-    Such a group would have become wider: the match, and what is below it, is not the paper's. It
-    was never the best of what was tried (docs/math.md), and takes as long as all the rest.
+    Such a group would mostly have become wider: the match, and what is below it, is not the
+    paper's. In 120 fusions of the digits it was never the best of what was tried (docs/math.md),
+    and it takes as long as all the rest.
     """
     ordering = listed_order if prior.choices.listed_order else unit_order
     orders = [ordering(network) for network in sites.networks]

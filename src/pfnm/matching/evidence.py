@@ -108,7 +108,7 @@ def _more(one: Matching, other: Matching) -> bool:
     """Whether there is more evidence for one. Without shared units many priors have as much."""
     assert one.evidence is not None  # the rules are marginal
     assert other.evidence is not None
-    return one.evidence > other.evidence + MORE * abs(other.evidence)
+    return one.evidence - other.evidence > MORE * abs(one.evidence)
 
 
 def _close(one: Prior, other: Prior) -> bool:

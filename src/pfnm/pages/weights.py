@@ -90,6 +90,7 @@ def strips(network: Network, inputs: Inputs | None, solution: Solution | None, s
     if solution is None or sites is None:
         strongest = np.argsort(-np.square(fused).sum(axis=(1, 2, 3)), kind="stable")[:MOST_UNITS]
         return Strips([Strip(f"unit {unit}", _png(fused[unit]), (), 0) for unit in strongest])
+    sites.check_unchanged()
     popularity = solution.popularity[group]
     shown = np.argsort(-popularity, kind="stable")[:MOST_UNITS]
     own = [_pictures(sites.plain(one), first, grid) for one in sites.networks]
