@@ -3,15 +3,13 @@
     python studies/quality.py NETWORKS [--sets vgg vgg-classes ...] [--cells 1:fused 2:polished ...]
     python studies/quality.py --table
 
-NETWORKS is a folder of trained networks, NAME-seedS-siteJ.pt (bare state dicts), each with a .json
-beside it that holds "class_counts", and models.py with their classes. Rows go to
-results/modules/rows.jsonl as they come; what is there already is passed over.
+NETWORKS is the folder that studies/module_networks.py fills. Rows go to results/modules/rows.jsonl
+as they come; what is there already is passed over.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import resource
 import time
@@ -31,6 +29,7 @@ from pfnm.fusing.probes import said_together
 from pfnm.fusing.sites import Sites
 from pfnm.fusion import Fusion
 from pfnm.lab.data import load_data
+from pfnm.lab.models import MODELS
 from pfnm.networks.network import Network, Tensor
 
 RESULTS = Path(__file__).parents[1] / "results" / "modules" / "rows.jsonl"
@@ -41,48 +40,44 @@ REAL_SEED = 1
 
 @dataclass(frozen=True)
 class Set:
-    """Networks of one architecture, trained at some sites."""
+    """Networks of one of the lab's architectures, trained at some sites."""
 
     model: str
     arguments: dict[str, Any]
     data: str
     sites: int
     shape: tuple[int, int, int]
+    split: str = "even"
 
 
 CIFAR, MNIST = (3, 32, 32), (1, 28, 28)
 SETS = {
-    "lenet-even": Set("LeNet", {}, "mnist", 5, MNIST),
-    "lenet-dirichlet": Set("LeNet", {}, "mnist", 5, MNIST),
-    "vgg": Set("VGG", {}, "cifar10", 2, CIFAR),
-    "vggplain": Set("VGG", {"batchnorm": False}, "cifar10", 2, CIFAR),
-    "vgg-classes": Set("VGG", {}, "cifar10", 2, CIFAR),
-    "resnet20": Set("ResNet20", {}, "cifar10", 2, CIFAR),
-    "resnet20five": Set("ResNet20", {}, "cifar10", 5, CIFAR),
+    "lenet-even": Set("lenet", {}, "mnist", 5, MNIST),
+    "lenet-dirichlet": Set("lenet", {}, "mnist", 5, MNIST, "dirichlet"),
+    "vgg": Set("vgg", {}, "cifar10", 2, CIFAR),
+    "vggplain": Set("vgg", {"batch_norm": False}, "cifar10", 2, CIFAR),
+    "vgg-classes": Set("vgg", {}, "cifar10", 2, CIFAR, "classes"),
+    "resnet20": Set("resnet20", {}, "cifar10", 2, CIFAR),
+    "resnet20five": Set("resnet20", {}, "cifar10", 5, CIFAR),
 }
 
 
-def loaded_models(folder: Path) -> Any:
-    """The folder's models.py."""
-    spec = importlib.util.spec_from_file_location("models", folder / "models.py")
-    assert spec is not None
-    assert spec.loader is not None
-    models = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(models)
-    return models
+def made(own: Set) -> nn.Module:
+    """A network of a set, before training."""
+    model, usual = MODELS[own.model]
+    return model(**{"shape": own.shape, **usual, **own.arguments})
 
 
-def networks(folder: Path, name: str, seed: int) -> tuple[list[nn.Module], list[list[int]] | None]:
+def networks(folder: Path, name: str, seed: int) -> tuple[list[nn.Module], list[list[int]]]:
     """The sites' modules and their class counts."""
-    models = loaded_models(folder)
-    made, counts, own = [], [], SETS[name]
+    modules, counts, own = [], [], SETS[name]
     for site in range(own.sites):
         file = folder / f"{name}-seed{seed}-site{site}.pt"
-        module = getattr(models, own.model)(**own.arguments)
+        module = made(own)
         module.load_state_dict(torch.load(file, weights_only=True))
-        made.append(module.eval())
-        counts.append(json.loads(file.with_suffix(".json").read_text()).get("class_counts"))
-    return made, counts if all(counts) else None
+        modules.append(module.eval())
+        counts.append(json.loads(file.with_suffix(".json").read_text())["class_counts"])
+    return modules, counts
 
 
 class Test:

@@ -1,30 +1,26 @@
 """How good fused language models are: bits per character of text nobody trained on, no data.
 
-    python studies/text_quality.py NETWORKS [--sets lstm transformer] [--budgets 1 2] [--seeds 0]
+    python studies/text_quality.py [--sets lstm transformer] [--budgets 1 2] [--seeds 10]
     python studies/text_quality.py --table
 
-NETWORKS is a folder of trained networks, NAME-seedS-siteJ.pt (bare state dicts), and models.py with
-their classes; they know the characters of Python's own documentation, newline as 0 and printable
-ASCII as 1 to 95, in windows of 128. Rows go to results/modules/text.jsonl as they come; what is
-there already is passed over.
+Three sites train the lab's models on Python's own documentation, as `pfnm simulate` does. Rows go
+to results/modules/text.jsonl as they come; what is there already is passed over.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import pydoc_data.topics
 import time
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 import torch
-from quality import RESULTS, loaded_models
+from quality import RESULTS
 
 import pfnm
 from pfnm.fusing.joint import FIT_PROBES, repaired, ridges_for
@@ -32,28 +28,24 @@ from pfnm.fusing.probes import probe
 from pfnm.fusing.refit import Making
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.wanted import refit_targets
+from pfnm.lab.data import Data, load_data
+from pfnm.lab.method import train_local
+from pfnm.lab.modules import to_match
+from pfnm.lab.setting import Setting, federation, usual_training
 from pfnm.networks.network import Array, Network
 
 ROWS = RESULTS.with_name("text.jsonl")
-CLASSES = {"lstm": "CharLSTM", "transformer": "CharTransformer"}
-SITES, LENGTH, TESTED = 3, 128, 60
-HELD_OUT = 10  # one window in so many, the last ones of each topic
-NEWLINE, FIRST, LAST = 10, 31, 95  # in ASCII; what is subtracted; the last token
+MODELS = ("lstm", "transformer")
+SITES, EPOCHS = 3, 12
+TESTED = 120  # windows
 
 
 class Test:
     """Windows of text, each with the character that follows its last."""
 
-    def __init__(self) -> None:
-        found = []
-        for _, text in sorted(pydoc_data.topics.topics.items()):
-            raw = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(int)
-            tokens = np.where(raw == NEWLINE, 0, np.clip(raw - FIRST, 1, LAST))
-            number = (len(tokens) - 1) // LENGTH
-            for k in range(number - number // HELD_OUT, number):
-                found.append(tokens[k * LENGTH : (k + 1) * LENGTH + 1])
-        windows = np.stack(found)[:TESTED]
-        self.x, self.y = windows[:, :-1].astype(np.float32), windows[:, 1:].ravel()
+    def __init__(self, data: Data) -> None:
+        self.x = data.test_inputs[:TESTED].astype(np.float32)
+        self.y = data.test_labels[:TESTED].ravel()
 
     def logs(self, network: Network) -> Array:
         found: Array = scipy.special.log_softmax(network.run(self.x).astype(float), axis=1)
@@ -94,20 +86,17 @@ def measured(sites: Sites, budget: float, test: Test) -> Iterator[dict[str, Any]
     }
 
 
-def run(folder: Path, name: str, seed: int, budgets: list[float]) -> None:
+def run(name: str, seed: int, budgets: list[float]) -> None:
     """Measure what is not measured yet."""
     done = {row["budget"] for row in rows() if (row["set"], row["seed"]) == (name, seed)}
     wanted = [budget for budget in budgets if budget not in done]
     if not wanted:
         return
-    models, modules, test = loaded_models(folder), [], Test()
-    for site in range(SITES):
-        module = getattr(models, CLASSES[name])()
-        file = folder / f"{name}-seed{seed}-site{site}.pt"
-        module.load_state_dict(torch.load(file, weights_only=True))
-        modules.append(module.eval())
-    example = torch.zeros(2, LENGTH, dtype=torch.long)
-    sites = pfnm.as_sites(modules, example_inputs=example)
+    data = load_data("pydoc")
+    training = {**usual_training("pydoc", name), "epochs": EPOCHS, "seed": seed}
+    setting = Setting(data="pydoc", model=name, sites=SITES, split="even", **training)
+    trained = train_local(federation(setting, data)).networks
+    sites, test = pfnm.as_sites([to_match(own) for own in trained.values()]), Test(data)
     logs = [test.logs(network) for network in sites.networks]
     known = {
         "set": name,
@@ -143,10 +132,9 @@ def table() -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", type=Path, nargs="?")
-    parser.add_argument("--sets", nargs="+", default=list(CLASSES))
+    parser.add_argument("--sets", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--budgets", nargs="+", type=float, default=[1.0, 2.0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[10])
     parser.add_argument("--table", action="store_true")
     told = parser.parse_args()
     if told.table:
@@ -156,4 +144,4 @@ if __name__ == "__main__":
         warnings.simplefilter("ignore", pfnm.PFNMWarning)
         for one in told.sets:
             for number in told.seeds:
-                run(told.networks, one, number, told.budgets)
+                run(one, number, told.budgets)
