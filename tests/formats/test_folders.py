@@ -55,6 +55,22 @@ def test_a_folder_stands_for_its_networks(sites: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "way_out"),
+    [("model.pkl", "skops.io.dump"), ("Model.JOBLIB", "skops.io.dump"), ("model.h5", "as ONNX")],
+)
+def test_files_that_are_not_for_us_are_told_a_way_out(
+    tmp_path: Path, name: str, way_out: str
+) -> None:
+    (tmp_path / name).write_bytes(b"anything")
+    for place in (tmp_path / name, tmp_path, tmp_path / "[mM]odel*"):
+        with pytest.raises(PFNMError, match=way_out) as error:
+            fuse([place, tmp_path / "other.npz"])
+        assert str(tmp_path / name) in str(error.value)
+    with pytest.raises(PFNMError, match=way_out):
+        save(network(0), tmp_path / "new" / name)
+
+
+@pytest.mark.parametrize(
     ("pattern", "names"),
     [
         ("*", ALL),

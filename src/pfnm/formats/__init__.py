@@ -72,6 +72,19 @@ FORMATS = {
     ".skops": Format("skops file", "sklearn", skops.read, skops.write),
 }
 
+PICKLED = (
+    "a pickle, which could run code, so pfnm neither opens nor writes one; where the model was "
+    'made, write it with skops.io.dump(model, "model.skops") or as ONNX'
+)
+KERAS = (
+    "a file of Keras or TensorFlow, which pfnm does not read; export the model as ONNX (tf2onnx)"
+)
+WAYS_OUT = {
+    **dict.fromkeys((".pkl", ".pickle", ".joblib", ".sav"), PICKLED),
+    **dict.fromkeys((".h5", ".hdf5", ".keras", ".tflite", ".pb"), KERAS),
+}
+"""What to do with files that people often have and that are not for pfnm."""
+
 
 def load(
     path: str | os.PathLike[str],
@@ -191,6 +204,8 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> None:
 def format_of(path: str | os.PathLike[str]) -> Format:
     """The format that belongs to a file's extension."""
     extension = Path(path).suffix.lower()
+    if extension in WAYS_OUT:
+        raise PFNMError(f"{os.fspath(path)}: {WAYS_OUT[extension]}")
     if extension not in FORMATS:
         raise PFNMError(
             f"{os.fspath(path)}: unknown extension {extension!r}; expected one of "

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pfnm.errors import PFNMError
-from pfnm.formats import FORMATS, load
+from pfnm.formats import FORMATS, WAYS_OUT, load
 from pfnm.formats.arrays import holds_data
 
 
@@ -37,6 +37,9 @@ def sites_among(paths: Sequence[Path], none: str) -> list[Path]:
     """Those of the files that are networks; an error if none is, or if some were fused before."""
     files = sorted((path for path in paths if is_network(path)), key=natural)
     if not files:
+        for path in paths:
+            if (way_out := WAYS_OUT.get(path.suffix.lower())) is not None:
+                raise PFNMError(f"{path}: {way_out}")
         raise PFNMError(f"{none}; expected files that end in {' '.join(FORMATS)}")
     results = [path for path in files if is_result(path)]
     if results and len(results) < len(files):
