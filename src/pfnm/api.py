@@ -47,7 +47,7 @@ Budget = float | int | str | None
 
 
 def fuse(
-    networks: Sequence[Any] | Sites,
+    networks: Sequence[Any] | str | PathLike[str] | Sites,
     *,
     class_counts: Counts = None,
     site_weights: Sequence[float] | None = None,
@@ -80,8 +80,8 @@ def fuse(
     ----------
     networks
         Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
-        two; or `Sites` that were made of such (`pfnm.as_sites`), which then hold what the next
-        thirteen tell.
+        two; a folder of files or a pattern ("sites/*.pt"); or `Sites` that were made of such
+        (`pfnm.as_sites`), which then hold what the next thirteen tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -174,9 +174,11 @@ def fuse(
     return fusion
 
 
-def _template(networks: Sequence[Any] | Sites, model: Any) -> Any:
+def _template(networks: Sequence[Any] | str | PathLike[str] | Sites, model: Any) -> Any:
     """What the global network is given back as."""
-    return model if model is not None or isinstance(networks, Sites) else networks[0]
+    if model is not None or isinstance(networks, str | PathLike | Sites):
+        return model
+    return networks[0]
 
 
 def load(
@@ -383,7 +385,7 @@ def doubts(sites: Sites, seed: int) -> tuple[str, ...]:
 
 def check(
     network: Any,
-    networks: Sequence[Any] | Sites,
+    networks: Sequence[Any] | str | PathLike[str] | Sites,
     *,
     class_counts: Counts = None,
     site_weights: Sequence[float] | None = None,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.formats import load, site_names
+from pfnm.formats.folders import expanded
 from pfnm.formats.onnx_graphs import holds_convolutions, read_graphs
 from pfnm.formats.states import read_state
 from pfnm.formats.tables import counts_matrix, read_class_counts
@@ -40,7 +41,7 @@ SHARE_PROBES = 1000  # on which they are estimated
 
 
 def as_sites(
-    networks: Sequence[Any],
+    networks: Sequence[Any] | str | PathLike[str],
     *,
     class_counts: Counts = None,
     site_weights: Sequence[float] | None = None,
@@ -62,9 +63,7 @@ def as_sites(
     record: of a file that was fused of these sites, which tells what is not told here: class
     counts, site weights, kind and range of inputs.
     """
-    if isinstance(networks, str | PathLike | Mapping) or not isinstance(networks, Iterable):
-        raise PFNMError("give a list of networks or files, at least two")
-    networks = list(networks)
+    networks = _each(networks)
     own = as_networks(
         networks,
         labels=labels,
@@ -94,6 +93,18 @@ def as_sites(
         raise PFNMError("class counts are estimated of classifiers, and these networks are none")
     probing = probe(sites, SHARE_PROBES, np.random.default_rng(CHOICE_SEED))
     return with_counts(sites, estimated_shares(sites, probing))
+
+
+def _each(networks: Sequence[Any] | str | PathLike[str]) -> list[Any]:
+    """Networks one by one: a folder or a pattern of files stands for the networks it holds."""
+    if isinstance(networks, str | PathLike) and (files := expanded([networks])) != [Path(networks)]:
+        return list(files)
+    if isinstance(networks, str | PathLike | Mapping) or not isinstance(networks, Iterable):
+        raise PFNMError("give a list of networks or files, at least two, or a folder of files")
+    each: list[Any] = []
+    for item in networks:
+        each += expanded([item]) if isinstance(item, str | PathLike) else [item]
+    return each
 
 
 def recorded_rows(

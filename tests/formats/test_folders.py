@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pfnm.api import fuse
+from pfnm.api import check, fuse
 from pfnm.errors import PFNMError
 from pfnm.formats import load, save
 from pfnm.formats.folders import expanded
@@ -52,6 +52,17 @@ def test_a_folder_stands_for_its_networks(sites: Path) -> None:
         sites / "site10.npz",
         sites / "site1.npz",
     ]
+
+
+def test_in_python_a_folder_or_a_pattern_stands_for_its_networks_too(sites: Path) -> None:
+    told = fuse([sites / name for name in ALL])
+    some = [f"{sites}/[sS]ite?.*", sites / "site10.npz"]
+    for networks in (sites, str(sites), [sites], f"{sites}/*", some):
+        found = fuse(networks)
+        assert found.sites.names == told.sites.names
+        assert found.network.widths == told.network.widths
+    files = [sites / name for name in ALL]
+    assert check(told.network, sites).agreement == check(told.network, files).agreement
 
 
 @pytest.mark.parametrize(
