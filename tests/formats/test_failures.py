@@ -73,7 +73,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
 
 
 def test_an_unknown_extension_lists_the_known(tmp_path: Path) -> None:
-    told = refusal(tmp_path / "site.h5")
+    told = refusal(tmp_path / "site.weights")
     assert all(extension in told for extension in FORMATS)
 
 
