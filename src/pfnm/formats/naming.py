@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from pfnm.networks.network import Tensor
 WEIGHT_WORDS = "weights?|kernels?|coefs?|w"
 BIAS_WORDS = "bias|biases|intercepts?|b"
 MOST_LISTED = 8  # tensors in a message
+MOST_NAMES = 4096  # kept with what is left of them: the sites have the same
 HOW_TO_NAME = "name the tensors layer1.weight, layer1.bias, layer2.weight, ... from input to output"
 
 
@@ -156,10 +158,11 @@ def paired(file: str, tensors: Mapping[str, np.ndarray[Any, Any]]) -> list[Pair]
     ]
 
 
-def takes_out(words: str, name: str) -> set[str]:
+@lru_cache(MOST_NAMES)
+def takes_out(words: str, name: str) -> frozenset[str]:
     """What is left of a name when one of the words in it is taken out, for each place it stands."""
     places = re.finditer(rf"(?<![a-zA-Z])({words})(?![a-zA-Z])", name, re.IGNORECASE)
-    return {bare(name[: place.start()] + name[place.end() :]) for place in places}
+    return frozenset(bare(name[: place.start()] + name[place.end() :]) for place in places)
 
 
 def bare(name: str) -> str:

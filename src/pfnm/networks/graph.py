@@ -95,7 +95,7 @@ class Axis:
         """The spaces it is made of, each once."""
         return tuple(dict.fromkeys(space for part in self.parts for space in part.spaces))
 
-    @property
+    @cached_property
     def space(self) -> str | None:
         """The one space whose units it lists; None where it is made of more than that."""
         if len(self.parts) == 1 and len(self.parts[0].factors) == 1:
@@ -105,6 +105,8 @@ class Axis:
 
     def length(self, sizes: Mapping[str, int]) -> int:
         """How many entries it has."""
+        if self.space is not None:
+            return sizes[self.space]
         return sum(prod(part.shape(sizes)) for part in self.parts)
 
     def positions(
@@ -231,6 +233,9 @@ class UnitGraph:
         while open_axes:
             left = []
             for axis, length in open_axes:
+                if axis.space is not None:
+                    found.setdefault(axis.space, length)
+                    continue
                 missing = [s for s in axis.spaces if s not in found]
                 if len(missing) == 1:
                     known = {**found, missing[0]: 0}
