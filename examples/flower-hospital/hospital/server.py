@@ -25,6 +25,7 @@ def main(grid: Grid, context: Context) -> None:
         input_range=(0.0, 1.0),
         min_sites=int(config["min-sites"]),
         evaluate=bool(config["evaluate"]),
+        patience=float(config["connect-seconds"]),
         seed=int(config["seed"]),
         checkpoints=folder,
     )
