@@ -1,6 +1,7 @@
 """Networks and files that many tests use."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,9 @@ from pfnm.networks.network import Network
 from pfnm.networks.perceptron import mlp
 
 Run = Callable[..., tuple[int, str, str]]
+
+# Flower reads these when it is imported; without, it writes into the user's home and asks the web.
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 @pytest.fixture

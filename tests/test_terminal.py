@@ -13,8 +13,8 @@ import pytest
 from conftest import Run, random_network
 
 import pfnm
-from pfnm.cli.console import COMMANDING, escaped
 from pfnm.networks.perceptron import perceptron
+from pfnm.pages.text import COMMANDING, escaped
 
 HOSTILE = "\x1b[31m\x9b2J\x07\u202e\u2028[b]\nend"  # colours, clears, rings, turns, breaks
 ROOT = Path(__file__).parents[1]

@@ -11,6 +11,7 @@ import argparse
 import datetime
 import ipaddress
 import os
+import random
 import signal
 import socket
 import ssl
@@ -38,6 +39,7 @@ from hospital.data import write_files  # noqa: E402
 HOST = "127.0.0.1"
 HOSPITALS = ["north", "south", "west"]
 CONNECTION = "hospital"  # the SuperLink's name in Flower's configuration
+PORTS = range(10_000, 32_000)  # below those that systems give to outgoing connections
 DAYS_VALID = 30
 SECONDS_TO_START = 180.0  # generous: on a busy machine importing Flower alone takes many seconds
 SECONDS_TO_STOP = 15.0
@@ -330,10 +332,16 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        return int(taken.getsockname()[1])
+    """One that nobody listens on, and that no outgoing connection takes meanwhile."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind((HOST, port))
+            except OSError:  # taken
+                continue
+            return port
 
 
 def started_by(pid: int) -> list[int]:
@@ -391,12 +399,22 @@ def main() -> int:
                 arguments.folder or Path(temporary), simulated=arguments.simulate
             ) as deployment:
                 deployment.start()
-                code = deployment.run(rounds=arguments.rounds).wait()
+                result = deployment.folder / "server" / "global.safetensors"
+                before = written(result)
+                deployment.run(rounds=arguments.rounds).wait()
                 print(deployment.log_of("run"))
+                if written(result) != before:  # `flwr run` succeeds when the run has failed, too
+                    return 0
+                print("there is no result; what went wrong is said above", file=sys.stderr)
+                return 1
         except KeyboardInterrupt:
             print("interrupted; everything that was started is stopped", file=sys.stderr)
             return 130
-    return code
+
+
+def written(path: Path) -> int | None:
+    """When a file was written last; None where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 if __name__ == "__main__":

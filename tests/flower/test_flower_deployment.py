@@ -143,6 +143,23 @@ def test_programs_killed_and_restarted_change_little(deployment: Deployment) -> 
     assert abs(accuracy(deployment) - accuracy(deployment, "whole")) <= 0.01
 
 
+@pytest.mark.long
+def test_a_run_that_cannot_end_well_says_why_in_its_last_lines(tmp_path: Path) -> None:
+    """All sites fail; then too few are there: no result, no traceback, and the log is whole."""
+    with Deployment(tmp_path, ["north", "south"]) as deployment:
+        deployment.start()
+        for path in deployment.data.values():
+            path.unlink()
+        deployment.run(rounds=1).wait(SECONDS)
+        log = deployment.log_of("run")
+        assert "north is left out: error 2: " in log
+        assert log.index("no round had enough sites") > log.index("nothing is combined: 0 sites")
+        deployment.stop("south")
+        deployment.run(rounds=1, connect_seconds=1).wait(SECONDS)
+        assert "1 sites are connected after 1 seconds" in deployment.log_of("run")
+        assert 'File "' not in log + deployment.log_of("run")
+
+
 def wait_for_training(deployment: Deployment, hospital: str) -> None:
     """Until its next training begins."""
     before = deployment.log_of(hospital).count("Receiving: train")

@@ -123,8 +123,6 @@ def test_a_site_that_comes_once_rounds_are_averaged_tells_its_counts(tmp_path: P
 def test_flowers_simulation_makes_the_same_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
-    monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_worker_niceness", "0")  # else sites wait for all else on the machine
     setting = SETTINGS[model]

@@ -89,7 +89,7 @@ def test_a_site_joins_late_and_another_drops_and_comes_back(tmp_path: Path) -> N
     strategy = PFNMStrategy(split.start(0), method="topdown", evaluate=False)
 
     def next_round() -> list[str]:
-        strategy.start(grid, ArrayRecord(), 1, train_config=TRAINING)
+        strategy.start(grid, ArrayRecord(), 1, timeout=0.5, train_config=TRAINING)
         return sorted(strategy.server.assignments["hidden1"])
 
     assert next_round() == ["site0", "site1", "site2"]

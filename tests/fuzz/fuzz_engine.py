@@ -34,7 +34,7 @@ from typing import Any
 
 from fuzz_cases import Command, called, make_base, make_case
 
-from pfnm.cli.console import COMMANDING
+from pfnm.pages.text import COMMANDING
 
 MOST_SECONDS = 20  # of the processor: others may be busy
 MOST_WAITING = 180  # by the clock, for what only waits

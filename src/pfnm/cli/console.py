@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -21,17 +20,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from pfnm.pages.text import finite
+from pfnm.pages.text import escaped, finite
 
 UNWRAPPED = 100_000  # characters: what a pipe reads is not wrapped
 LARGEST_SEED = 2**31 - 1  # which every library takes
 MOST_THREADS = 1024  # with many more a library may fail to start them, and end the process
-
-# What would move the cursor, colour, ring, break a line, or turn the direction of what follows; and
-# halves of characters, which cannot be written.
-COMMANDING = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -55,11 +48,6 @@ def everywhere(
     ] = False,
 ) -> None:
     """Networks trained apart, on data that cannot be pooled, become one compact network."""
-
-
-def escaped(text: str) -> str:
-    """The text with what commands a terminal in Python's notation: it may come out of a file."""
-    return COMMANDING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Escaping(Console):

@@ -6,11 +6,13 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from logging import ERROR
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.logger import log
 
 from pfnm.errors import PFNMError
 from pfnm.flower.messages import (
@@ -19,6 +21,7 @@ from pfnm.flower.messages import (
     AT_REST,
     CLASS_COUNTS,
     CLASSES,
+    FEATURES,
     METRICS,
     NAME,
     RATE_SHARE,
@@ -27,6 +30,8 @@ from pfnm.flower.messages import (
     arrays_of,
     config_in,
     network_of,
+    number_in,
+    one_line,
     setting_in,
 )
 from pfnm.flower.models import (
@@ -44,15 +49,20 @@ from pfnm.lab.plain import TrainOne
 from pfnm.lab.setting import BATCHES, STARTING, Setting
 from pfnm.lab.training import initial_network
 from pfnm.networks.graph import IntArray
-from pfnm.networks.network import Tensor
+from pfnm.networks.network import MOST_LISTED, Tensor
 
 Examples = tuple[Any, Any]
 """Inputs (examples, ...) and labels (examples,)."""
 ReadData = Callable[[Context], Examples]
+Numbered = tuple[Tensor, IntArray, tuple[Any, ...]]
+"""Inputs (examples, inputs), labels as positions among the classes (examples,), the classes."""
 
 EXACT, ROUNDED, REFUSED = "exact", "rounded", "refused"  # what a site tells of its class counts
 ROUNDED_TO = 10  # a count that is rounded
 TRAINED, KEEP = "trained", "keep"  # files of the node's configuration
+FAILED = 2  # Flower's code of a client that failed
+
+Handler = Callable[[Message, Context], Message]
 
 
 def client_app(
@@ -85,23 +95,29 @@ def client_app(
     - `keep`: a file to which the global network is written whenever it is measured;
     - `dp-epsilon`, `dp-ledger` and more: training with differential privacy (docs/deploy.md).
     """
-    read_train = train_data or (lambda context: _read(context, "data"))
-    read_test = test_data or (
-        lambda context: _read(context, "test" if "test" in context.node_config else "data")
-    )
+
+    def examples(context: Context, config: Mapping[str, Any], *, measured: bool) -> Numbered:
+        read = test_data if measured else train_data
+        if read is not None:
+            return _numbered(read(context), config, site_name(context))
+        key = "test" if measured and "test" in context.node_config else "data"
+        return _numbered(_read(context, key, config), config, str(context.node_config[key]))
+
     network = initial_network if model is None else of_modules(model, example_inputs)
     app = ClientApp()
 
     @app.query()
+    @_told_in_a_line
     def query(message: Message, context: Context) -> Message:
         name = ConfigRecord({NAME: site_name(context)})
         return Message(RecordDict({SITE: name}), reply_to=message)
 
     @app.train()
+    @_told_in_a_line
     def fit(message: Message, context: Context) -> Message:
         config = config_in(message)
         setting, place = setting_in(config), _place(context)
-        inputs, labels, classes = _numbered(read_train(context), config)
+        inputs, labels, classes = examples(context, config, measured=False)
         start = network(inputs.shape[1], len(classes), setting.recipe, setting.rng(STARTING, place))
         start = replace(start, name=site_name(context))
         content = RecordDict()
@@ -132,9 +148,10 @@ def client_app(
         return Message(content, reply_to=message)
 
     @app.evaluate()
+    @_told_in_a_line
     def evaluate(message: Message, context: Context) -> Message:
         config = config_in(message)
-        inputs, labels, classes = _numbered(read_test(context), config)
+        inputs, labels, classes = examples(context, config, measured=True)
         like = network(inputs.shape[1], len(classes), Setting().recipe, np.random.default_rng(0))
         received = network_of(message.content, like, "the global network")
         if KEEP in context.node_config:
@@ -144,6 +161,20 @@ def client_app(
         return Message(RecordDict({METRICS: found}), reply_to=message)
 
     return app
+
+
+def _told_in_a_line(handler: Handler) -> Handler:
+    """The same, but what this site's configuration or data is wrong in is said, in its own log and
+    to the server, and is no program's failure."""
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            return handler(message, context)
+        except PFNMError as error:
+            log(ERROR, "%s", one_line(error))
+            return Message(Error(FAILED, one_line(error)), reply_to=message)
+
+    return answer
 
 
 def _training(train: TrainOne | None, context: Context) -> TrainOne:
@@ -179,31 +210,43 @@ def _has_part(message: Message) -> bool:
     return isinstance(message.content.get(ARRAYS), ArrayRecord)
 
 
-def _read(context: Context, key: str) -> Examples:
+def _read(context: Context, key: str, config: Mapping[str, Any]) -> Examples:
+    """What is in a file of the node's configuration: the columns that the server names, if so."""
     path = context.node_config.get(key)
     if path is None:
         raise PFNMError(
             f"{site_name(context)}: it has no data; give it with --node-config 'data=\"FILE\"'"
         )
-    return read_examples(str(path))
+    return read_examples(str(path), features=config.get(FEATURES))
 
 
-def _numbered(
-    examples: Examples, config: Mapping[str, Any]
-) -> tuple[Tensor, IntArray, tuple[Any, ...]]:
+def _numbered(examples: Examples, config: Mapping[str, Any], source: str) -> Numbered:
     """Inputs, labels as positions among the classes, and the classes that the server names."""
     told = config.get(CLASSES)
     if told is None:
         raise PFNMError(f"the server does not tell the {CLASSES!r}; set them in its configuration")
     classes = tuple(range(told)) if isinstance(told, int) else tuple(told)
-    places = {str(label): place for place, label in enumerate(classes)}
     inputs, labels = (np.asarray(part) for part in examples)
-    inputs = inputs.reshape(len(inputs), -1)
+    if labels.ndim != 1 or labels.size == 0 or len(inputs) != len(labels):
+        raise PFNMError(
+            f"{source}: inputs {inputs.shape} and labels {labels.shape}, expected one label for "
+            "each example, and at least one example"
+        )
+    inputs = np.ascontiguousarray(inputs.reshape(len(inputs), -1), dtype=np.float32)
+    if not np.isfinite(inputs).all():
+        raise PFNMError(f"{source}: inputs are NaN or infinite; leave such examples out")
+    if labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
+        labels = labels.astype(np.int64)  # of a table with gaps, as pandas writes it
+    places = {str(label): place for place, label in enumerate(classes)}
     strange = sorted({str(label) for label in labels.tolist()} - set(places))
     if strange:
-        raise PFNMError(f"there is a label {strange[0]!r}, which is none of the server's classes")
+        listed = [*map(str, classes[:MOST_LISTED]), *["..."] * (len(classes) > MOST_LISTED)]
+        raise PFNMError(
+            f"{source}: there is a label {strange[0]!r}, which is none of the server's classes "
+            f"({', '.join(listed)})"
+        )
     numbers = np.array([places[str(label)] for label in labels.tolist()], dtype=np.int64)
-    return np.ascontiguousarray(inputs, dtype=np.float32), numbers, classes
+    return inputs, numbers, classes
 
 
 def _told_counts(labels: IntArray, classes: int, context: Context) -> MetricRecord:
@@ -216,7 +259,7 @@ def _told_counts(labels: IntArray, classes: int, context: Context) -> MetricReco
         return MetricRecord()
     counts = np.bincount(labels, minlength=classes).astype(float)
     if "epsilon" in config:
-        epsilon = float(config["epsilon"])
+        epsilon = number_in(config, "epsilon")
         if not 0 < epsilon < np.inf:
             raise PFNMError(f"epsilon is {epsilon}, expected a positive number")
         # Of fresh entropy: what a seed of the server's makes, the server could take away again.

@@ -15,6 +15,7 @@ from pfnm.formats import told
 from pfnm.lab.setting import Setting
 from pfnm.networks.graph import INPUT, OUTPUT, IntArray
 from pfnm.networks.network import Network, Tensor
+from pfnm.pages.text import escaped
 
 ARRAYS, CONFIG, METRICS, SITE = "arrays", "config", "metrics", "site"  # records of a message
 ROUND, NAME, CLASS_COUNTS, ACCURACY = "server-round", "name", "class-counts", "accuracy"
@@ -24,10 +25,18 @@ TRAINING = (
     *("learning_rate", "weight_decay", "rate_decay", "seed"),
 )
 CLASSES = "classes"
+FEATURES = "features"  # the inputs' names, where the server's network has them
 RATE_SHARE = "rate-share"  # of the rate at which sites train
 AT_REST = "at-rest"  # whether what batch normalisation remembers was made up, not seen
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # it stands in logs and in files
 MOST_EXAMPLES = 10**12  # of a class: beyond is no count
+MOST_TOLD = 400  # characters of what another machine says went wrong
+
+
+def one_line(words: object) -> str:
+    """What another machine says, or what was made of it, as it can stand in a log."""
+    found = escaped(str(words)[: MOST_TOLD + 1])
+    return found if len(found) <= MOST_TOLD else f"{found[:MOST_TOLD]}..."
 
 
 def arrays_of(network: Network) -> ArrayRecord:
@@ -106,9 +115,17 @@ def config_in(message: Message) -> Mapping[str, Any]:
     return record if isinstance(record, ConfigRecord) else {}
 
 
+def number_in(config: Mapping[str, Any], key: str) -> float:
+    """A number of a configuration."""
+    try:
+        return float(config[key])
+    except (TypeError, ValueError):
+        raise PFNMError(f"{key} is {config[key]!r}, expected a number") from None
+
+
 def setting_in(config: Mapping[str, Any]) -> Setting:
     """How the server asks sites to train; what it does not say is as in the lab."""
-    odd = sorted(set(config) - {*TRAINING, CLASSES, ROUND, RATE_SHARE, AT_REST})
+    odd = sorted(set(config) - {*TRAINING, CLASSES, FEATURES, ROUND, RATE_SHARE, AT_REST})
     if odd:
         raise PFNMError(
             f"the server's training configuration has {odd[0]!r}; it may have {', '.join(TRAINING)}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
+from math import inf
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from pfnm.errors import PFNMError
-from pfnm.flower.messages import name_in
+from pfnm.flower.grids import UNANSWERED
+from pfnm.flower.messages import name_in, one_line
 
 SECONDS_BETWEEN_LOOKS = 3.0  # while too few sites are connected
+SECONDS_BETWEEN_QUESTIONS = 60.0  # to nodes that have not told a name that they can have
 SECONDS_FOR_A_NAME = 300.0  # to answer who one is: no work, but a program to start, maybe many
 
 
@@ -42,8 +45,11 @@ def answers(sent: Iterable[tuple[str, Message]], replies: Iterable[Message]) -> 
             found[name] = Answer()
         elif reply.has_error():
             lines = str(reply.error.reason).strip().splitlines() or [""]
-            said = lines[-1].rpartition("Message: ")[2].rstrip("'>")  # Flower wraps what is raised
-            found[name] = Answer(None, f"error {reply.error.code}: {said}")
+            said = (
+                lines[-1].rpartition("Message: ")[2].removesuffix("'>")
+            )  # Flower wraps what is raised
+            code = "" if reply.error.code == UNANSWERED else f"error {reply.error.code}: "
+            found[name] = Answer(None, f"{code}{one_line(said)}")
         else:
             found[name] = Answer(reply.content)
     return found
@@ -55,23 +61,42 @@ class Nodes:
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
 
-    def connected(self, grid: Grid, least: int) -> dict[int, str]:
-        """The connected nodes and their names; waits until at least so many have told theirs.
+    def connected(self, grid: Grid) -> dict[int, str]:
+        """The nodes that are still connected, of those that told their names."""
+        nodes = sorted(grid.get_node_ids())
+        self._names = {node: self._names[node] for node in nodes if node in self._names}
+        return dict(self._names)
 
-        The first to give a name has it for as long as it is connected.
+    def gathered(self, grid: Grid, least: int, patience: float) -> dict[int, str]:
+        """The connected nodes and their names; new ones are asked.
+
+        Waits until at least so many have told theirs, for so many seconds at most. The first to
+        give a name has it for as long as it is connected; a node whose key the SuperLink's operator
+        registered under a name has that one and no other.
         """
+        begin, asked_at, asked, told = time.monotonic(), -inf, set[int](), -1
         while True:
-            nodes = sorted(grid.get_node_ids())
-            self._names = {node: self._names[node] for node in nodes if node in self._names}
-            new = [node for node in nodes if node not in self._names]
-            if new:
+            there = {node.node_id: node.name for node in grid.get_nodes()}
+            new = {node: there[node] for node in sorted(there) if node not in self._names}
+            again = time.monotonic() - asked_at > SECONDS_BETWEEN_QUESTIONS
+            names = self.connected(grid)
+            if new and (again or set(there) != asked):
                 self._ask(grid, new)
-            if len(self._names) >= least:
-                return dict(self._names)
-            log(INFO, "%d sites are connected, waiting for %d", len(self._names), least)
+                asked, asked_at, names = set(there), time.monotonic(), self.connected(grid)
+            if len(names) >= least:
+                return names
+            if time.monotonic() - begin > patience:
+                raise PFNMError(
+                    f"{len(names)} sites are connected after {patience:g} seconds, expected at "
+                    f"least {least}; start more SuperNodes, or ask for fewer (min_sites)"
+                )
+            if len(names) != told:
+                log(INFO, "%d sites are connected, waiting for %d", len(names), least)
+                told = len(names)
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
-    def _ask(self, grid: Grid, nodes: Iterable[int]) -> None:
+    def _ask(self, grid: Grid, nodes: Mapping[int, str]) -> None:
+        """Who nodes are, of which some were registered under a name (else "")."""
         asked = [
             (str(node), Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY))
             for node in nodes
@@ -80,10 +105,17 @@ class Nodes:
             [message for _, message in asked], timeout=SECONDS_FOR_A_NAME
         )
         for node, answer in answers(asked, replies).items():
+            registered = nodes[int(node)]
             try:
                 name = name_in(answer.read())
+                if registered and name != registered:
+                    raise PFNMError(
+                        f"it calls itself {name}, and its key is registered as {registered}; "
+                        f"start it with --node-config 'name=\"{registered}\"'"
+                    )
                 if name in self._names.values():
                     raise PFNMError(f"another node is {name} already; give each its own name")
                 self._names[int(node)] = name
             except PFNMError as error:
-                log(WARNING, "node %s is left out: %s", node, error)
+                known = f" ({one_line(registered)})" if registered else ""
+                log(WARNING, "node %s%s is left out: %s", node, known, one_line(error))

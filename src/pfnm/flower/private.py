@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pfnm.errors import PFNMError
+from pfnm.flower.messages import number_in
 from pfnm.formats.files import write_whole
 from pfnm.lab.plain import module_of, network_of
 from pfnm.lab.training import Recipe, optimizer_of
@@ -76,8 +77,8 @@ class Privacy:
                 "training is to be private, but there is no ledger of what is spent; name a file "
                 "that stays (--node-config 'dp-ledger=\"FILE\"')"
             )
-        numbers = {name: config.get(f"dp-{name}") for name in ("epsilon", "delta", "noise", "clip")}
-        told = {name: float(value) for name, value in numbers.items() if value is not None}
+        names = ("epsilon", "delta", "noise", "clip")
+        told = {name: number_in(config, f"dp-{name}") for name in names if f"dp-{name}" in config}
         for name, value in told.items():
             most = 1.0 if name == "delta" else inf
             if not 0 < value < most:

@@ -14,21 +14,24 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
 from pfnm.errors import PFNMError
+from pfnm.flower.grids import OneByOne
 from pfnm.flower.messages import (
     ACCURACY,
     ARRAYS,
     AT_REST,
     CLASSES,
     CONFIG,
+    FEATURES,
     RATE_SHARE,
     ROUND,
     accuracy_in,
     arrays_of,
     counts_in,
     network_of,
+    one_line,
 )
 from pfnm.flower.models import network_like, write_network
 from pfnm.flower.nodes import Answer, Nodes, answers
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
 METHODS = ("joint", "topdown")
 CHECKPOINT = "flower"  # the method's name in the checkpoint's file
+PATIENCE = 3600.0  # seconds in which enough sites should be connected
 
 
 class PFNMStrategy(Strategy):
@@ -70,6 +74,9 @@ class PFNMStrategy(Strategy):
         weights are another site's (docs/deploy.md has what that finds, and what not).
     evaluate
         Whether every site measures the global network on its own data after each round.
+    patience
+        How long to wait for `min_sites` to be connected, in seconds; then the run ends, with an
+        error that says how many there were.
     seed
         Of everything random at the server.
     checkpoints
@@ -91,6 +98,7 @@ class PFNMStrategy(Strategy):
         min_sites: int = LEAST_SITES,
         robust: bool = False,
         evaluate: bool = True,
+        patience: float = PATIENCE,
         seed: int = 0,
         checkpoints: str | PathLike[str] | None = None,
     ) -> None:
@@ -102,6 +110,7 @@ class PFNMStrategy(Strategy):
         self.method, self.budget, self.polish = method, budget, polish
         self.inputs, self.input_range, self.estimate_counts = inputs, input_range, estimate_counts
         self.min_sites, self.robust, self.evaluate, self.seed = min_sites, robust, evaluate, seed
+        self.patience = patience
         self.server = Server()
         self.round = 0
         """The last round that was combined, counted over all runs that were gone on with."""
@@ -150,13 +159,17 @@ class PFNMStrategy(Strategy):
         done = f"going on after round {self.round}" if self.round else "from the beginning"
         log(INFO, "\tPFNM, %s, at least %d sites, %s", self.method, self.min_sites, done)
 
+    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
+        """As Flower's strategies do; what one node sends cannot end the run."""
+        return super().start(OneByOne(grid), *args, **options)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """To each site what it goes on from, its own part of the global network or, once sites are
         averaged, all of it; to a new one, only how to train."""
         messages = []
-        for node, name in self._nodes.connected(grid, self.min_sites).items():
+        for node, name in self._nodes.gathered(grid, self.min_sites, self.patience).items():
             content = self._told(config)
             if self.server.starts(name):
                 content[ARRAYS] = arrays_of(self.server.part(name))
@@ -172,6 +185,7 @@ class PFNMStrategy(Strategy):
         number = self.round + 1
         self.left_out = {}
         returned, counts = self._read(answers(self._sent, replies), number)
+        self.left_out = {name: one_line(reason) for name, reason in self.left_out.items()}
         for name, reason in self.left_out.items():
             log(WARNING, "round %d: %s is left out: %s", number, name, reason)
         if len(returned) < self.min_sites:
@@ -200,11 +214,19 @@ class PFNMStrategy(Strategy):
             log(ERROR, "round %d: nothing is combined: %s", number, error)
             return None, None
         self.round = number
-        if self._checkpoints is not None:
-            self._checkpoints.keep_state(CHECKPOINT, number, State(self.server))
+        self._keep_state()
         assert self.server.network is not None
         metrics = MetricRecord({"sites": len(returned), "left-out": len(self.left_out)})
         return arrays_of(self.server.network), metrics
+
+    def _keep_state(self) -> None:
+        """Write the checkpoint; a disk that is full is no reason to lose what is in memory."""
+        if self._checkpoints is None:
+            return
+        try:
+            self._checkpoints.keep_state(CHECKPOINT, self.round, State(self.server))
+        except PFNMError as error:
+            log(ERROR, "round %d: the run goes on without a checkpoint: %s", self.round, error)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -215,7 +237,7 @@ class PFNMStrategy(Strategy):
             return []
         content = self._told(config)
         content[ARRAYS] = arrays_of(self.server.network)
-        for node, name in self._nodes.connected(grid, self.min_sites).items():
+        for node, name in self._nodes.connected(grid).items():
             message = Message(content, dst_node_id=node, message_type=MessageType.EVALUATE)
             self._sent.append((name, message))
         return [message for _, message in self._sent]
@@ -229,7 +251,7 @@ class PFNMStrategy(Strategy):
             try:
                 accuracies.append(accuracy_in(answer.read(), name))
             except PFNMError as error:
-                log(WARNING, "round %d: %s measured nothing: %s", self.round, name, error)
+                log(WARNING, "round %d: %s measured nothing: %s", self.round, name, one_line(error))
         if not accuracies:
             return None
         lowest = min(accuracies)
@@ -240,6 +262,8 @@ class PFNMStrategy(Strategy):
         number = self.round + 1
         told = ConfigRecord({**config, ROUND: number, AT_REST: self.server.at_rest})
         told[RATE_SHARE] = rate_share(self.server, number)
+        if self.like.features is not None:
+            told[FEATURES] = list(self.like.features)
         labels = self.like.labels
         told[CLASSES] = self.like.sizes[OUTPUT] if labels is None else [str(one) for one in labels]
         return RecordDict({CONFIG: told})

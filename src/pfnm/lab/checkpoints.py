@@ -162,11 +162,15 @@ class Checkpoints:
             with safe_open(path, framework="numpy") as file:
                 note = decode(file.metadata()[NOTE], type=kind)
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            if note.run != self.run:
-                raise ValueError("it belongs to another run")
-            return made(note, tensors)
+            content = made(note, tensors) if note.run == self.run else None
         except Exception as error:  # whatever safetensors raises on a damaged file
             raise PFNMError(f"{path}: damaged ({told(error)}); begin the run again") from None
+        if content is None:
+            raise PFNMError(
+                f"{path}: it is of a run with other settings; choose another folder, or the "
+                "settings with which that was begun"
+            )
+        return content
 
     def _write(self, name: str, note: Note, tensors: Tensors) -> None:
         from safetensors.numpy import save as to_bytes

@@ -34,6 +34,7 @@ PAPER_ROUNDS = Prior(prior_variance=1.0, site_variance=1.0, mass=1.0, rules="pub
 # (docs/lab.md).
 FEW_SITES = 30
 MOST_TIMES = 30  # a site's weights the others': no training does that, a damaged file or a lie does
+MOST_TIMES_WIDER = 100  # parameters: matching them would take the server's memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,18 +204,27 @@ def _start(
 def too_large(
     server: Server, returned: Mapping[str, Network], most: float = MOST_TIMES
 ) -> dict[str, str]:
-    """Sites whose weights dwarf what all others sent, now or last, and why they are left out.
+    """Sites whose weights, or their number, dwarf what all others sent, now or last, and why they
+    are left out.
 
     A site is compared with the median of the others, so that one cannot spoil the scale for all.
     """
-    sizes = {name: _largest(network) for name, network in {**server.sent, **returned}.items()}
+    together = {**server.sent, **returned}
+    sizes = {name: (network.parameters, _largest(network)) for name, network in together.items()}
     found = {}
     for name in returned:
         others = [size for other, size in sizes.items() if other != name]
-        usual = float(np.median(others)) if others else 0.0
-        if usual > 0 and sizes[name] > most * usual:
+        if not others:
+            continue
+        (number, largest), (usual_number, usual) = sizes[name], np.median(others, axis=0)
+        if number > MOST_TIMES_WIDER * usual_number:
             found[name] = (
-                f"its largest weight is {sizes[name]:.3g}, the other sites' {usual:.3g}; "
+                f"its network has {number} parameters, the other sites' {usual_number:.0f}; "
+                "train this site with fewer units"
+            )
+        elif usual > 0 and largest > most * usual:
+            found[name] = (
+                f"its largest weight is {largest:.3g}, the other sites' {usual:.3g}; "
                 "train this site again"
             )
     return found

@@ -9,9 +9,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# What would move the cursor, colour, ring, break a line, or turn the direction of what follows; and
+# halves of characters, which cannot be written.
+COMMANDING = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 OPTION = re.compile(r"--[a-z][a-z-]{1,24}")
 LONG = 40  # characters: such a text needs a wide column
 Cell = str | int | float | None
+
+
+def escaped(words: str) -> str:
+    """The text with what commands a terminal in Python's notation: it may come from anywhere."""
+    return COMMANDING.sub(lambda found: found[0].encode("unicode_escape").decode(), words)
 
 
 def text(value: object) -> str:
