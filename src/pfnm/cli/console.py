@@ -20,6 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.text import Text
+from typer.core import TyperArgument
 
 from pfnm.pages.text import finite
 
@@ -32,6 +33,20 @@ MOST_THREADS = 1024  # with many more a library may fail to start them, and end 
 COMMANDING = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+
+class Explained(TyperArgument):
+    """An argument that keeps what it is for: click 8.5 empties it in typer's own, whose constructor
+    sets it before it calls click's.
+    """
+
+    def __init__(self, *, help: str | None = None, **more: Any) -> None:
+        super().__init__(help=help, **more)
+        self.help = help
+
+
+typer.main.TyperArgument = Explained  # type: ignore[attr-defined]  # commands are made of it
+
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
