@@ -21,7 +21,7 @@ OF_ROOT = {
     "CITATION.cff": "CITATION.cff",
     "examples": "examples",
 }
-FIGURES = "results/*/*.png"
+FIGURES = "results/**/*.png"
 UNREAD = "griffe:"  # begins what is said of docstrings, which --strict does not count
 
 

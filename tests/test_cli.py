@@ -1,18 +1,26 @@
 """The commands as a person runs them, wrong input included."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from conftest import Run, random_network
+from typer import rich_utils
+from typer.core import TyperArgument
+from typer.main import get_command
 
 import pfnm
+from pfnm.cli import app
 from pfnm.networks.perceptron import mlp
+
+COMMANDS: dict[str, Any] = cast(Any, get_command(app)).commands
 
 
 def test_fuse_inspect_evaluate(run: Run, site_files: list[Path], tmp_path: Path) -> None:
@@ -204,6 +212,21 @@ def test_demo(run: Run, tmp_path: Path) -> None:
         pfnm.load(tmp_path / "demo" / f"{n}.safetensors") for n in ("fused", "global")
     )
     assert all(np.array_equal(by_hand.tensors[k], v) for k, v in shown.tensors.items())
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_help_explains_all_and_cuts_nothing(
+    run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 80)
+    status, text, _ = run(command, "--help")
+    assert status == 0
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    words = " ".join(re.sub(r"[^\x00-\x7f]", " ", text).split())
+    for argument in COMMANDS[command].params:
+        if isinstance(argument, TyperArgument):
+            assert argument.help
+            assert argument.help.split()[0] in words
 
 
 def test_alone_it_prints_the_help(run: Run) -> None:

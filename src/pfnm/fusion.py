@@ -20,7 +20,7 @@ from pfnm.conversion import same_kind
 from pfnm.formats import check_target, save
 from pfnm.formats.files import write_whole
 from pfnm.formats.states import save_state
-from pfnm.fusing.assumptions import Assumption, assumptions
+from pfnm.fusing.assumptions import Assumption, assumed_told, assumptions
 from pfnm.fusing.atoms import part_of
 from pfnm.fusing.confidence import confidences
 from pfnm.fusing.inputs import Given, Like
@@ -231,9 +231,9 @@ class Fusion(Solution):
         hashes = self.sites.hashes or (None,) * len(self.sites.names)
         return {
             "kind": "fusion",
-            "versions": dict(_versions()),
+            "versions": dict(versions()),
             "options": dict(self.options),
-            "assumed": [{"what": one.what, "option": one.command_option} for one in self.assumed],
+            "assumed": assumed_told(self.assumed),
             "warnings": list(self.warnings),
             "sites": [
                 {
@@ -298,7 +298,8 @@ def checked(network: Network, sites: Sites, rng: np.random.Generator) -> Check:
 
 
 @cache
-def _versions() -> Mapping[str, str]:
+def versions() -> Mapping[str, str]:
+    """Of what a fusion depends on."""
     return {name: version(name) for name in ("pfnm", "numpy", "scipy")}
 
 

@@ -25,8 +25,10 @@ from pfnm.errors import PFNMError
 from pfnm.formats import load, save, site_names
 from pfnm.formats.files import write_whole
 from pfnm.formats.tables import read_class_counts
+from pfnm.fusing.assumptions import LIKE_SHARES, assumed_told
 from pfnm.fusing.budget import DEFAULT_BUDGET, width_limits
 from pfnm.fusing.sites import checked_counts
+from pfnm.fusion import versions
 from pfnm.matching.matching import Matcher
 from pfnm.matching.posterior import Part, PriorPart
 from pfnm.matching.prior import SMALLEST, Prior, weight_variance
@@ -70,7 +72,17 @@ class ManyFusion:
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the global network, and how it was made; then the checkpoint can go."""
-        record = {"kind": "fusion", "options": dict(self.options), "widths": self.network.widths}
+        ((group, width),) = self.network.widths.items()
+        members = np.bincount(np.concatenate(self.assignments), minlength=width)
+        assumed = () if self.options["class_counts"] else (LIKE_SHARES,)
+        record = {
+            "kind": "fusion",
+            "versions": dict(versions()),
+            "options": dict(self.options),
+            "assumed": assumed_told(assumed),
+            "widths": self.network.widths,
+            "shared": {group: np.bincount(members)[1:].tolist()},
+        }
         save(replace(self.network, metadata=record), path, force=force)
         if self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)

@@ -543,10 +543,13 @@ def test_the_page_begins_with_what_to_conclude(tmp_path: Path) -> None:
     draw(own, rows, tmp_path / "depth")
     write_page([own], tmp_path, tmp_path / "page.md")
     beginning = (tmp_path / "page.md").read_text().partition("## How it was measured")[0]
-    assert "has +18.0 to +19.0 points against FedAvg after one round, in 2 settings." in beginning
-    assert "Against their uniform ensemble it has -2.0 to -1.0 points on MNIST." in beginning
+    assert "above FedAvg after one round in 2 of 2 settings." in beginning
+    assert "| 1 | PFNM as published against FedAvg, one round | +18.0 to +19.0 |" in beginning
+    assert "or at most 1 point below, in 0 of 2 settings on MNIST." in beginning
+    assert "| 2 | PFNM as published against the uniform ensemble | -2.0 to -1.0 |" in beginning
     assert "With 1 to 2 hidden layers its network has 1 to 2 times the parameters" in beginning
-    assert "0.25 times as many, and against the ensemble -4.0 points on MNIST." in beginning
+    assert "0.25 times as many, and is above the ensemble in 0 of 2 settings." in beginning
+    assert "ours at twice a site's width against the uniform ensemble | -4.0 |" in beginning
     assert "\n4. " not in beginning  # what has no rows is left out
     assert "depth/depth-size.png)" in beginning
 

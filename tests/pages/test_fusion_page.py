@@ -119,6 +119,14 @@ def test_a_saved_file_shows_what_its_record_has(fusion: pfnm.Fusion, tmp_path: P
     many = replace(fusion.network, metadata={"kind": "fusion", "widths": fusion.widths})
     pfnm.save(many, tmp_path / "many.npz")  # as one of thousands of sites is
     assert report_of(tmp_path / "many.npz").title == "Many became one"
+    paths = [tmp_path / f"{own.name}.npz" for own in networks(3, (12,))]
+    for own, place in zip(networks(3, (12,)), paths, strict=True):
+        pfnm.save(own, place)
+    pfnm.fuse_many(paths).save(tmp_path / "three.npz")
+    page = report_of(tmp_path / "three.npz")
+    assert page.title == "3 networks became one"
+    assert [own.name for own in page.sections][:1] == ["Units"]
+    assert "1 thing that nobody told was assumed" in page.html  # like shares of the classes
     pfnm.save(networks(1)[0], tmp_path / "plain.npz")
     with pytest.raises(PFNMError, match="no record of a fusion"):
         report_of(tmp_path / "plain.npz")
@@ -213,3 +221,10 @@ def test_hostile_names_do_nothing_in_a_browser(chromium: Any, tmp_path: Path) ->
     sites = [replace(own, name=f"{HOSTILE}{place}") for place, own in enumerate(networks(3))]
     pfnm.fuse(sites).report(tmp_path / "page.html")
     check_opens(chromium, tmp_path / "page.html", "dark", 1200)
+
+
+def test_sites_that_know_different_classes_tell_which(tmp_path: Path) -> None:
+    labels = [["a", "b", "c"], ["b", "c", "<i>"], ["a", "b", "c"]]
+    html = pfnm.fuse(networks(3), labels=labels).report().html
+    assert "classes it knows" in html
+    assert "<td class='text'>&lt;i&gt;, b, c</td>" in html

@@ -54,6 +54,18 @@ def test_a_run_is_told_by_its_end(run: Path) -> None:
     assert names == ["Rounds", "Methods", "Classes", "Costs", "Left out", "Provenance"]
 
 
+def test_a_run_that_was_stopped_says_so(run: Path, tmp_path: Path) -> None:
+    assert not report_of(run).warnings
+    shutil.copytree(run, tmp_path / "run")
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(rows[:-15]))
+    (warning,) = report_of(tmp_path / "run").warnings
+    assert (
+        f"Not measured, or not to the end: {METHODS['fedavg'].title} (5 of 20 rounds)." in warning
+    )
+    assert "--resume" in warning
+
+
 def test_what_is_no_run_is_told_so(run: Path, tmp_path: Path) -> None:
     with pytest.raises(PFNMError, match=r"run\.json.*experiment\.json"):
         report_of(tmp_path)

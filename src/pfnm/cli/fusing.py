@@ -32,13 +32,12 @@ from pfnm.cli.options import (
 from pfnm.conversion import with_range_of
 from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output
-from pfnm.fusing.assumptions import assumptions
+from pfnm.fusing.assumptions import assumed_told, assumptions
 from pfnm.fusing.budget import parsed_or_auto
 from pfnm.matching.prior import RULES
 from pfnm.pages.page import check_page
 from pfnm.report.text import (
     assumed_lines,
-    assumed_told,
     frontier_table,
     fusion_summary,
     fusion_table,

@@ -40,7 +40,7 @@ def simulate(
         str,
         typer.Option(
             help="mlp, lenet, vgg, vgg9 or resnet20; of text lstm or transformer; or a class of "
-            "yours, package.module:Class, whose code is imported and run, from here too."
+            "yours, module:Class, whose code is imported and run, from here too."
         ),
     ] = "mlp",
     model_args: Annotated[

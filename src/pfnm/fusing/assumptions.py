@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pfnm.fusing.probes import is_classifier
@@ -22,6 +23,14 @@ class Assumption:
         return "--" + self.option.replace("_", "-")
 
 
+LIKE_SHARES = Assumption("all sites saw the classes in like shares", "class_counts")
+
+
+def assumed_told(assumed: Iterable[Assumption]) -> list[dict[str, str]]:
+    """For records, and for machines."""
+    return [{"what": one.what, "option": one.command_option} for one in assumed]
+
+
 def assumptions(sites: Sites) -> tuple[Assumption, ...]:
     """All that was assumed of these sites and not told."""
     first = sites.networks[0]
@@ -40,5 +49,5 @@ def assumptions(sites: Sites) -> tuple[Assumption, ...]:
         what = "class" if is_classifier(first) else "thing"
         found.append(Assumption(f"output i is the same {what} at every site", "labels"))
     if is_classifier(first) and sites.class_counts is None:
-        found.append(Assumption("all sites saw the classes in like shares", "class_counts"))
+        found.append(LIKE_SHARES)
     return tuple(found)

@@ -38,10 +38,16 @@ class Account:
     candidates: Sequence[Mapping[str, Any]]
     options: Mapping[str, Any]
     versions: Mapping[str, str]
-    assumed: Sequence[tuple[str, str]]
-    """What, and the option that tells it."""
+    assumed: Sequence[tuple[str, str]] | None
+    """What, and the option that tells it; None where the record does not say."""
     warnings: Sequence[str]
     polish: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def joined(self) -> int:
+        """How many networks became one; 0 where the record does not say."""
+        told = self.options.get("sites")
+        return len(self.sites) or (told if isinstance(told, int) and 0 < told < MOST else 0)
 
     @property
     def together(self) -> int | None:
@@ -89,9 +95,9 @@ def account(record: Mapping[str, Any], file: str) -> Account:
         ],
         options=_dict(record.get("options")),
         versions={str(n): str(own) for n, own in _dict(record.get("versions")).items()},
-        assumed=[
+        assumed=None if "assumed" not in record else [
             (str(own.get("what", "")), str(own.get("option", "")))
-            for own in _dicts(record.get("assumed"))
+            for own in _dicts(record["assumed"])
         ],
         warnings=[str(own) for own in _list(record.get("warnings"))],
         polish=_dict(record.get("polish")),

@@ -26,9 +26,9 @@ def classes_chart(
         column_names = shortened(map(str, labels), 12)
     table = counts
     if sites > MOST_ROWS:
-        table, row_names = _together(table, MOST_ROWS, "sites")
+        table, row_names = _together(table, MOST_ROWS, "sites", first=1)
     if classes > MOST_CLASSES:
-        found, column_names = _together(table.T, MOST_CLASSES, "classes")
+        found, column_names = _together(table.T, MOST_CLASSES, "classes", first=0)
         table = found.T
     rows = [
         [row_names[r], column_names[c], round(float(table[r, c]), 3)]
@@ -48,7 +48,7 @@ def classes_chart(
         row=20 if len(row_names) <= 25 else 13,
     )  # fmt: skip
     lows = [1.0, *edges]
-    words = [f"from {low:,.0f}" if n else f"under {edges[0]:,.0f}" if edges else "examples"
+    words = [f"from {low:,.0f}" if n else f"under {edges[0]:,.0f} examples" if edges else "examples"
              for n, low in enumerate(lows)]  # fmt: skip
     empty, held = int((counts == 0).sum()), counts.sum(axis=1)
     return Chart(
@@ -63,11 +63,11 @@ def classes_chart(
     )
 
 
-def _together(table: Array, most: int, what: str) -> tuple[Array, list[str]]:
-    """Means over rows that stand together."""
+def _together(table: Array, most: int, what: str, first: int) -> tuple[Array, list[str]]:
+    """Means over rows that stand together; first: the number of the first row."""
     ends = np.linspace(0, len(table), most + 1).astype(int)
     means = np.add.reduceat(table, ends[:-1], 0) / np.diff(ends)[:, None]
-    return means, [f"{what} {a} to {b - 1}" for a, b in itertools.pairwise(ends)]
+    return means, [f"{what} {a + first} to {b - 1 + first}" for a, b in itertools.pairwise(ends)]
 
 
 def _edges(table: Array) -> list[float]:

@@ -26,7 +26,7 @@ from pfnm.pages.units import confidence_chart, shared_chart, unit_chart
 from pfnm.pages.weights import strips
 
 MOST_PICTURES = 12  # of groups, the widest ones; all are in the charts of all layers
-CLEARLY = 0.1  # of correlation: below it nobody would see that pictures are alike
+CLEARLY = 0.2  # of correlation: below it nobody would see that pictures are alike
 ALL_LAYERS = "all layers"
 
 
@@ -52,13 +52,13 @@ def fusion_page(
         sizes(told, parameters),
         search(told),
         _groups(network),
-        _sites(told, network),
+        _sites(told, network, sites),
         _assumed(told),
         provenance(told, origin, whole=solution is not None),
     ]
     return Page(
         "report of a fusion",
-        f"{plural(len(told.sites), 'network')} became one" if told.sites else "Many became one",
+        f"{plural(told.joined, 'network')} became one" if told.joined else "Many became one",
         _lead(told, parameters),
         _figures(told, parameters),
         [section for section in sections if section is not None],
@@ -80,7 +80,7 @@ def _lead(told: Account, parameters: int) -> str:
 
 def _figures(told: Account, parameters: int) -> dict[str, tuple[str, str]]:
     together = told.together
-    found = {} if not told.sites else {"Sites": (f"{len(told.sites):,}", "networks trained apart")}
+    found = {} if not told.joined else {"Sites": (f"{told.joined:,}", "networks trained apart")}
     found |= {
         "Parameters": (
             f"{parameters:,}",
@@ -90,7 +90,8 @@ def _figures(told: Account, parameters: int) -> dict[str, tuple[str, str]]:
     }
     if told.agreement is not None:
         best = told.site_agreement
-        below = "" if best is None else f"the best single site {best:.0%}"
+        below = "" if best is None else f"the best single site {best:.0%}; "
+        below += "on made-up inputs, no accuracy"
         found["Likeness to the sites"] = (f"{told.agreement:.0%}", below)
     return found
 
@@ -134,7 +135,7 @@ def _layers(told: Account) -> Table:
     for group, counts in told.shared.items():
         widths = [site.widths[group] for site in told.sites if group in site.widths]
         total, alone = sum(counts), counts[0] if counts else 0
-        in_all = counts[-1] if len(counts) == len(told.sites) else 0
+        in_all = counts[-1] if len(counts) == told.joined else 0
         low_high = (max(widths), between(widths)) if widths else None
         rows.append([group, low_high, total, in_all, total - alone - in_all, alone])
     columns = ("layer", "sites' widths", "global", "in all", "in some", "in one")
@@ -169,12 +170,13 @@ def _weights(
         if found.unlikeness is not None and found.likeness > found.unlikeness + CLEARLY:
             heading = "What was matched looks alike"
         beside = (
-            "" if found.unlikeness is None else f", with the others shown {found.unlikeness:.2f}"
+            "" if found.unlikeness is None else f", of units that were not {found.unlikeness:.2f}"
         )
         says = (
-            "The incoming weights of the units that the most sites share: the fused unit first, "
-            f"beside it each site's. A site's weights correlate {found.likeness:.2f} with those of "
-            f"its own fused unit{beside}. {colours}"
+            "The incoming weights of the units that count most (many sites have them, and what "
+            "they pass on is large): the fused unit first, beside it each site's. Weights of two "
+            f"sites whose units were matched correlate {found.likeness:.2f} on average{beside}. "
+            f"{colours}"
         )
     return Section("Weights", heading, says, [found])
 
@@ -184,25 +186,30 @@ def _groups(network: Network | None) -> Section | None:
         return None
     number = len(network.graph.outer_groups)
     heading = f"The network has {plural(number, 'unit group')}"
-    says = "Found by tracing it; the units of a group are permuted together wherever they occur."
+    says = (
+        "Found by tracing it. A group is a layer's units, or those of several layers that are "
+        "added to each other: they keep one order and have one width."
+    )
     return Section("Groups", heading, says, [Panels([groups_chart(network)])])
 
 
-def _sites(told: Account, network: Network | None) -> Section | None:
+def _sites(told: Account, network: Network | None, sites: Sites | None) -> Section | None:
     if not told.sites:
         return None
     counts = told.class_counts
     examples = None if counts is None else np.array(counts)
     weights = numbers(told.options.get("site_weights"))
+    classes = _classes(network, sites)
     rows: list[list[Any]] = []
     for place, site in enumerate(told.sites):
         row: list[Any] = [site.name, ", ".join(map(str, site.widths.values())), site.parameters]
+        row += [classes[place]] if classes else []
         if examples is not None:
             row.append(int(examples[place].sum()))
         if len(weights) == len(told.sites) and len({*weights}) > 1:
             row.append(weights[place])
         rows.append(row)
-    columns = ["site", "widths", "parameters"]
+    columns = ["site", "widths", "parameters", *(["classes it knows"] if classes else [])]
     columns += [] if examples is None else ["examples"]
     columns += ["weight"] if rows and len(rows[0]) > len(columns) else []
     parts: list[Any] = []
@@ -216,7 +223,17 @@ def _sites(told: Account, network: Network | None) -> Section | None:
     return Section("Sites", heading, "", parts)
 
 
-def _assumed(told: Account) -> Section:
+def _classes(network: Network | None, sites: Sites | None) -> list[str]:
+    """Which classes each site knows, where not all know all."""
+    if network is None or network.labels is None or sites is None or sites.known.all():
+        return []
+    names = np.array(list(map(str, network.labels)))
+    return [", ".join(names[own]) for own in sites.known]
+
+
+def _assumed(told: Account) -> Section | None:
+    if told.assumed is None:
+        return None
     if not told.assumed:
         return Section("Assumed", "Nothing was assumed", "All that matters was told.", [])
     told_by = [f"{what} ({option} tells otherwise)" for what, option in told.assumed]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pfnm.networks.graph import INPUT, OUTPUT
@@ -22,12 +24,8 @@ def groups_chart(network: Network) -> Chart:
     graph = network.graph
     spaces = [INPUT, *graph.outer_groups, OUTPUT]
     arcs: dict[tuple[str, str], list[str]] = {}
-    for own in network.program.maps:
-        axes = graph.axes[own.weight]
-        for origin in axes[own.reads].spaces:
-            for end in axes[own.writes].spaces:
-                if origin in spaces and end in spaces:
-                    arcs.setdefault((origin, end), []).append(own.weight)
+    for name, origin, end in _led(network, spaces):
+        arcs.setdefault((origin, end), []).append(name)
     labels = dict(zip(spaces, shortened(spaces, 20), strict=True))
     place = {space: number for number, space in enumerate(spaces)}
     sizes = {space: network.sizes.get(space) for space in spaces}
@@ -50,6 +48,29 @@ def groups_chart(network: Network) -> Chart:
         rows,
         {"onwards": FORWARD, "back into an earlier group": BACK},
     )  # fmt: skip
+
+
+def _led(network: Network, spaces: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Each weight, and from which of the spaces to which it leads.
+
+    Maps say so; of other weights (recurrent ones, embeddings) the order of computation does.
+    """
+    axes = network.graph.axes
+    told = {own.weight: own for own in network.program.maps}
+    for name in axes:
+        if name in told:
+            origins, ends = (
+                axes[name][own].spaces for own in (told[name].reads, told[name].writes)
+            )
+            if told[name] is network.program.maps[0]:
+                origins = origins or (INPUT,)  # one channel, which is no space
+            pairs = [(origin, end) for origin in origins for end in ends]
+        else:
+            within = {space for axis in axes[name] for space in axis.spaces}
+            pairs = list(itertools.pairwise(own for own in spaces if own in within))
+        for origin, end in pairs:
+            if origin in spaces and end in spaces:
+                yield name, origin, end
 
 
 def _spec(number: int) -> Spec:

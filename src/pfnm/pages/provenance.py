@@ -21,13 +21,17 @@ def provenance(told: Account, origin: str, *, whole: bool) -> Section:
         options.append(["objective", f"{told.objective:,.3f}"])
     parts: list[Any] = [
         Table(("option", "value"), options, "Options"),
-        Table(("package", "version"), list(map(list, told.versions.items())), "Versions"),
     ]
+    if told.versions:
+        versions = list(map(list, told.versions.items()))
+        parts.append(Table(("package", "version"), versions, "Versions"))
     if any(site.sha256 for site in told.sites):
         hashed = [[site.name, site.sha256] for site in told.sites]
         parts.append(Table(("site", "sha256 of its file"), hashed, "Files"))
     says = f"From the record in {origin}." if origin else ""
-    if not whole:
+    if not told.sites:
+        says += " Where there are many sites, their names and hashes are not in it."
+    elif not whole:
         missing = ["which site gave which unit", "how sure that is", "the sites' weights"]
         missing += [] if told.shared else ["how many sites share a unit"]
         missing += [] if told.candidates else ["what else was tried"]
@@ -45,6 +49,9 @@ def shown_option(value: Any) -> str:
         return ", ".join(f"{name} {shown_option(own)}" for name, own in value.items()) or "none"
     if isinstance(value, Sequence) and not isinstance(value, str):
         short = ", ".join(map(shown_option, value[: MOST_VALUES + 1]))
+        rows = {len(own) if isinstance(own, list | tuple) else -1 for own in value}
+        if len(value) > 1 and len(rows) == 1 and max(rows) > 1:
+            return f"{len(value):,} rows of {max(rows):,} values"
         few = len(value) <= MOST_VALUES and len(short) <= MOST_CHARACTERS
         return (short if few else f"{len(value):,} values") or "none"
     if value is None:

@@ -36,8 +36,9 @@ def search(told: Account) -> Section | None:
         best = max(own["sure_agreement"] for own in told.candidates)
         heading = f"The best of {len(told.candidates)} fusions that were tried was kept"
         says = (
-            f"Each was judged without data, by how often it answers as the sites together do "
-            f"(of perceptrons, where these are sure): {best:.0%} for the one that was kept."
+            "Each was judged without data, by how often it answers as the sites together do: "
+            f"{best:.0%} for the one that was kept. (Of perceptrons only inputs count here of "
+            "which the sites are sure, so that it is more than the likeness above.)"
         )
     else:
         heading, says = "How the matching settled", ""
@@ -65,7 +66,7 @@ def _candidates(told: Account) -> Chart | None:
         18 * len(rows),
         mark={"type": "point", "filled": True, "size": 90, "opacity": 1},
         encoding={
-            "x": axis("agreement", "agreement with the sites", axis={"format": "%", "tickCount": 5},
+            "x": axis("agreement", "agreement", axis={"format": "%", "tickCount": 5},
                       scale={"zero": False, "padding": 16}),
             "y": axis("name", None, "nominal", sort=None,
                       axis={"labelLimit": 250, "grid": True, "labelOverlap": False}),
@@ -77,7 +78,11 @@ def _candidates(told: Account) -> Chart | None:
     values = [own["sure_agreement"] for own in ranked]
     return Chart(
         "Candidates",
-        f"Agreement from {min(values):.1%} to {max(values):.1%}; the best is {labels[0]}.",
+        f"Agreement with the sites from {min(values):.1%} to {max(values):.1%}; the best is "
+        f"{labels[0]}. "
+        "Activity x0.3: what units do counts 0.3 times as much as their weights. Pass 2: matched "
+        "in the second pass over the layers. Ridge: how strongly refitted layers are held to the "
+        "averages of what was matched.",
         spec,
         {"name": "candidate", "agreement": "agreement", "objective": "objective", "state": "state"},
         rows,
@@ -89,6 +94,8 @@ def _candidate_name(own: Mapping[str, Any]) -> str:
     if own.get("method") == "topdown":
         return "top-down (the paper's)"
     ridge = "not refitted" if own.get("ridge") is None else f"ridge {own['ridge']}"
+    if own.get("method") == "whole":
+        return f"some sites side by side, {ridge}"
     return f"activity x{own.get('emphasis')}, pass {own.get('joint_sweep')}, {ridge}"
 
 
@@ -124,8 +131,9 @@ def _objective(told: Account) -> Chart | None:
     gained = sum(gains[-1] for gains in shown.values())
     return Chart(
         OBJECTIVE,
-        f"The log posterior of the assignments after each of at most {plural(most, 'sweep')} over "
-        f"the sites, in the last pass over the layers; it gained {gained:,.1f} in all.",
+        f"How much more probable the matching became (its log posterior) by at most "
+        f"{plural(most, 'sweep')} over the sites, in the last pass over the layers: {gained:,.1f} "
+        "in all.",
         spec,
         {"series": "layer", "sweep": "sweep", "gain": "gain", "objective": "objective"},
         rows,

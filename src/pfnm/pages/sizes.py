@@ -7,6 +7,7 @@ from pfnm.pages.charts import ROW, Chart, axis, bars, base, series_colour, short
 from pfnm.pages.page import Panels, Section
 from pfnm.pages.text import plural
 
+ROUND = "datum.value ? format(datum.value, '~s') : '0'"  # 10k; of nothing no thousands
 LABEL_ROOM = 1.5  # times the longest bar: on a phone, too, its number stands beside it
 
 
@@ -22,7 +23,11 @@ def sizes(told: Account, parameters: int) -> Section:
             ["all sites (an ensemble)", together],
         ]
         spec = bars(
-            axis("parameters", "parameters", axis={"tickCount": 4, "format": "~s"}),
+            axis(
+                "parameters",
+                "parameters",
+                axis={"tickCount": 4, "labelExpr": ROUND, "labelBound": True},
+            ),
             axis("name", None, "nominal", sort=None, axis={"labelLimit": 170}),
             tip(("name", "what"), ("parameters", "parameters", ",")),
             len(rows) + 1,
@@ -35,13 +40,14 @@ def sizes(told: Account, parameters: int) -> Section:
         charts.append(
             Chart("Parameters", says, spec, {"name": "network", "parameters": "parameters"}, rows)
         )
-    charts.append(_widths(told))
+    if any(site.widths for site in told.sites):
+        charts.append(_widths(told))
     heading = (
         f"{parameters:,} parameters in place of {together:,}"
         if together
         else f"{parameters:,} parameters"
     )
-    return Section("Sizes", heading, "", [Panels(charts)])
+    return Section("Sizes", heading, "", [Panels(charts)] if charts else [])
 
 
 def _widths(told: Account) -> Chart:

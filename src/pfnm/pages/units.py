@@ -85,7 +85,7 @@ def _exact(
     edges = counted_steps(len(names))
     colours = spread_steps(1 + len(edges))
     spec = heat(
-        axis("place", "global units, those of the most sites first", axis={"tickMinStep": 1},
+        axis("place", "global units", axis={"tickMinStep": 1},
              scale={"domain": [0, order.size], "nice": False}),
         axis("site", None, "nominal", sort=labels, scale={"domain": labels}),
         stepped("sites", edges, colours),
@@ -149,7 +149,7 @@ def _shares(
     edges = [0.02, 0.05, 0.1, 0.25, 0.5, 0.75]
     colours = spread_steps(1 + len(edges))
     spec = heat(
-        axis("place", "global units, those of the most sites first", axis={"tickMinStep": 1},
+        axis("place", "global units", axis={"tickMinStep": 1},
              scale={"domain": [0, units], "nice": False}),
         axis("site", None if sites <= MOST_ROWS else "sites", "nominal", sort=labels,
              scale={"domain": labels}),

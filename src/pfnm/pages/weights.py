@@ -16,7 +16,7 @@ from pfnm.fusing.kinds import Pictures
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Solution
 from pfnm.networks.graph import INPUT
-from pfnm.networks.network import Network, Tensor
+from pfnm.networks.network import Array, Network, Tensor
 from pfnm.networks.program import Map
 from pfnm.pages.text import text
 
@@ -49,9 +49,9 @@ class Strips:
 
     units: Sequence[Strip]
     likeness: float | None = None
-    """The mean correlation of the sites' weights with those of the fused unit they belong to."""
+    """The mean correlation of weights of two sites whose units were matched."""
     unlikeness: float | None = None
-    """The same with the other units that are shown."""
+    """The same of two whose units were not."""
 
     def html(self, name: str) -> str:
         """Each in a row that scrolls by itself."""
@@ -74,7 +74,8 @@ def _strip_html(strip: Strip) -> str:
 
 def strips(network: Network, inputs: Inputs | None, solution: Solution | None, sites: Sites | None
            ) -> Strips | None:  # fmt: skip
-    """The units that the most sites share, where inputs are pictures or weights small ones.
+    """The units that count most, where inputs are pictures or weights small ones: what a unit
+    passes on counts once for each site that has it.
 
     inputs: their kind, where it is known. Of a file alone, which does not hold the sites, the units
     with the largest weights.
@@ -92,12 +93,13 @@ def strips(network: Network, inputs: Inputs | None, solution: Solution | None, s
         return Strips([Strip(f"unit {unit}", _png(fused[unit]), (), 0) for unit in strongest])
     sites.check_unchanged()
     popularity = solution.popularity[group]
-    shown = np.argsort(-popularity, kind="stable")[:MOST_UNITS]
+    counting = popularity * _passed_on(network, group)
+    counting[popularity < 2] = 0.0  # of two sites, there is something to compare
+    shown = np.argsort(-counting, kind="stable")[:MOST_UNITS]
     own = [_pictures(sites.plain(one), first, grid) for one in sites.networks]
     found: list[Strip] = []
-    alike: list[float] = []
-    unlike: list[float] = []
-    for row, unit in enumerate(shown):
+    compared: list[tuple[int, Tensor]] = []
+    for unit in shown:
         members = [
             (name, int(place), pictures[place])
             for name, pictures, assignment in zip(
@@ -106,31 +108,48 @@ def strips(network: Network, inputs: Inputs | None, solution: Solution | None, s
             if pictures is not None
             for place in np.flatnonzero(assignment == unit)
         ]
-        for _, _, picture in members:
-            likeness = _correlations(picture, fused[shown])
-            alike.append(likeness[row])
-            unlike.extend(np.delete(likeness, row))
+        compared += [(int(unit), picture) for _, _, picture in members[:MOST_SITES]]
         pictured = [(name, place, _png(own)) for name, place, own in members[:MOST_SITES]]
         more = max(0, len(members) - MOST_SITES)
         found.append(Strip(f"unit {unit}", _png(fused[unit]), pictured, more))
-    return Strips(found, float(np.mean(alike)), float(np.mean(unlike)) if unlike else None)
+    return Strips(found, *_likeness(compared))
 
 
-def _correlations(picture: Tensor, others: Tensor) -> Tensor:
-    """Of one picture's weights with those of several."""
-    rows = np.concatenate([picture[None], others]).reshape(1 + len(others), -1).astype(float)
+def _likeness(compared: Sequence[tuple[int, Tensor]]) -> tuple[float | None, float | None]:
+    """The mean correlation of pictures of one unit, and of different ones.
+
+    Not with the fused unit: a mean is like what it is the mean of, whatever that is.
+    """
+    units = np.array([unit for unit, _ in compared])
+    rows = np.array([picture.ravel() for _, picture in compared], float)
     rows -= rows.mean(axis=1, keepdims=True)
-    norms = np.linalg.norm(rows, axis=1)
-    least = np.finfo(float).tiny
-    found: Tensor = rows[1:] @ rows[0] / np.maximum(norms[1:] * norms[0], least)
-    return found
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    correlations, same = rows @ rows.T, units[:, None] == units
+    pairs = np.triu(np.ones_like(same), 1)
+    alike, unlike = correlations[pairs & same], correlations[pairs & ~same]
+    return (
+        float(alike.mean()) if alike.size else None,
+        float(unlike.mean()) if unlike.size else None,
+    )
+
+
+def _passed_on(network: Network, group: str) -> Array:
+    """Of each unit of a group, the norm of all weights that read it."""
+    found = np.zeros(network.sizes[group])
+    for own in network.program.maps:
+        if network.graph.axes[own.weight][own.reads].space == group:
+            weight = np.moveaxis(network.tensors[own.weight], own.reads, 0)
+            found += np.square(weight.reshape(found.size, -1).astype(float)).sum(axis=1)
+    return np.sqrt(found) if found.any() else np.ones_like(found)
 
 
 def _from_input(network: Network, own: Map) -> bool:
-    """Whether a map leads from the inputs to units that can be matched."""
+    """Whether a map leads from the inputs to units that can be matched; a picture of one channel
+    has an axis of length one in their place.
+    """
     axes = network.graph.axes[own.weight]
-    group = axes[own.writes].space
-    return axes[own.reads].space == INPUT and group in network.graph.outer_groups
+    group, reads = axes[own.writes].space, axes[own.reads]
+    return (reads.space == INPUT or not reads.spaces) and group in network.graph.outer_groups
 
 
 def _grid(inputs: Inputs | None, networks: Sequence[Network]) -> Pictures | None:

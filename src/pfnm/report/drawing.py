@@ -94,9 +94,8 @@ def trials_shown(rows: Sequence[Row], **where: Any) -> str:
     settings: dict[tuple[Any, ...], set[int]] = {}
     for row in rows:
         if fits(row, where):
-            settings.setdefault((row["sites"], row["depth"], row["method"]), set()).add(
-                row["trial"]
-            )
+            setting = tuple(row[name] for name in ("data", "split", "sites", "depth", "method"))
+            settings.setdefault(setting, set()).add(row["trial"])
     numbers = sorted({len(found) for found in settings.values()})
     if not numbers:
         return "not measured yet"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BESIDE = ("ensemble", "local", "fedavg", "pfnm", "pfnm-same", "joint-same", "joint")
+SIZE_COLUMNS = 2  # of panels: a page shows them large enough to be read
 SHARES = (0.1, 0.2, 0.5, 1, 2)  # of the parameters of all sites' networks: from one site's on
 SEVERAL = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 TRAINED = "train_accuracy"
@@ -112,8 +113,9 @@ def beside_all(rows: Sequence[Row], method: str, **where: Any) -> float:
 def _sizes(experiment: Experiment, rows: Sequence[Row]) -> Figure:
     """Accuracy against size beside the ensemble, at a middling depth: a panel for each split."""
     depth = experiment.depths[(len(experiment.depths) - 1) // 2]
-    figure, grid = panel_grid(1, len(experiment.panels))
-    for axes, (data, split) in zip(grid[0], experiment.panels, strict=True):
+    across = min(SIZE_COLUMNS, len(experiment.panels))
+    figure, grid = panel_grid(-(-len(experiment.panels) // across), across)
+    for axes, (data, split) in zip(grid.flat, experiment.panels, strict=False):
         where = {"data": data, "split": split, "depth": depth}
         goal, _, measured = means(rows, "accuracy", method="ensemble", **where)
         axes.axhline(0, color="#000000", lw=0.8, ls="--")
@@ -131,7 +133,10 @@ def _sizes(experiment: Experiment, rows: Sequence[Row]) -> Figure:
         axes.minorticks_off()
         axes.set_xlabel("times the sites' parameters")
         axes.grid(alpha=0.3)
-    grid[0, 0].set_ylabel("points above the\nuniform ensemble")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("points above the\nuniform ensemble")
+    for axes in grid.flat[len(experiment.panels) :]:
+        axes.remove()
     legend(figure, grid)
     return figure
 

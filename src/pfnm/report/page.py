@@ -82,10 +82,16 @@ def write_page(experiments: Sequence[Experiment], results: Path, page: Path) -> 
     lines.append(total)
     summary = [line for whose in TALLIES for line in _tally(whose, found)]
     if summary:
-        summary = ["## Verdicts", "", *summary]
+        how = (
+            "How to read them: a claim holds if it does so for the means of all the settings it "
+            'speaks of. "no (in 2 of 4)" says in how many it is true. *Clearly* means by more '
+            f"than {CLEAR} standard errors. What was measured of each stands below, experiment by "
+            "experiment."
+        )
+        summary = ["## Verdicts", "", how, "", *summary]
     place = Path(os.path.relpath(results, page.parent)).as_posix()
     head = ["# The paper's experiments", "", *conclusion(measured, results, place)]
-    write_whole(page, "\n".join([*head, INTRODUCTION, *summary, *lines, ""]).encode())
+    write_whole(page, "\n".join([*head, *summary, INTRODUCTION, *lines, ""]).encode())
 
 
 def _pictures(experiment: Experiment, folder: Path, page: Path) -> list[str]:
@@ -284,10 +290,7 @@ more.
   the class counts and the range of the inputs, and no data: at twice a site's width, which is the
   default, and with at most as many parameters as PFNM as published took in that trial. Its
   constants were chosen on MNIST, ten sites of one to six layers, by test accuracy (docs/deep.md),
-  so on the same pictures as here: what it does on CIFAR-10 is the harder test. Its rows on CIFAR-10
-  were measured before made-up inputs had a kind: with natural pictures it is now 1.5 to 4 points
-  below the ensemble there at the default width on even data, and above it on uneven data
-  (docs/deep.md, one seed).
+  so on the same pictures as here: what it does on CIFAR-10 is the harder test.
 - PFNM, ours and the class-weighted ensemble know how many examples of each class a site has; the
   uniform ensemble and k-means (k = min(500, 50 J), one start) do not.
 - FedAvg begins from one shared start and trains with SGD. Its rate is chosen like PFNM's variance,

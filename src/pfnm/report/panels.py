@@ -175,7 +175,10 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> list[Section]:
                 name = f"{split_name(split)}, {layers_name(depth)}"
                 for kind, chart in _of_rounds(titles, series, own, name).items():
                     panels[kind].append(chart)
-        parts = [Panels(charts, series, dash, marks=marks_of(series)) for charts in panels.values()]
+        marks = marks_of(series)
+        parts = [
+            Panels(charts, _drawn(series, charts), dash, marks=marks) for charts in panels.values()
+        ]
         name = data_name(data)
         says = f"{_leader([chart.rows for chart in panels['epochs']])}, after the last round."
         sections += [
@@ -186,6 +189,12 @@ def _rounds(experiment: Experiment, rows: Sequence[Row]) -> list[Section]:
                     [parts[2]]),
         ]  # fmt: skip
     return sections
+
+
+def _drawn(series: Colours, charts: Sequence[Chart]) -> dict[str, str]:
+    """Those of the series that the charts have rows of."""
+    found = {row[0] for chart in charts for row in chart.rows}
+    return {name: colour for name, colour in series.items() if name in found}
 
 
 def _of_rounds(
@@ -312,7 +321,7 @@ def _timing(experiment: Experiment, rows: Sequence[Row]) -> list[Section]:
         44 * len(names),
         mark={"type": "point", "filled": True, "size": 110, "opacity": 0.85},
         encoding={
-            "x": log_axis("seconds", "seconds of one matching", (own[3] for own in points),
+            "x": log_axis("seconds", "seconds", (own[3] for own in points),
                           format="~g"),
             "y": axis("name", None, "nominal", sort=names,
                       axis={"labelLimit": 230, "grid": True}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pfnm.errors import PFNMError
-from pfnm.lab.methods import METHODS
+from pfnm.lab.methods import METHODS, chosen_methods
 from pfnm.lab.records import Row, Run, read_rows, read_run
 from pfnm.lab.setting import PERCEPTRON
 from pfnm.pages.charts import (
@@ -28,7 +29,7 @@ from pfnm.pages.charts import (
     tip,
 )
 from pfnm.pages.classes import classes_chart
-from pfnm.pages.page import Listed, Page, Panels, Section, Table
+from pfnm.pages.page import Page, Panels, Section, Table
 from pfnm.pages.provenance import shown_option
 from pfnm.pages.text import plural
 
@@ -87,7 +88,25 @@ def run_page(folder: Path) -> Page:
         _lead(told.run),
         _figures(told, best, measured),
         [section for section in sections if section is not None],
+        _unfinished(told, folder),
     )
+
+
+def _unfinished(told: Told, folder: Path) -> list[str]:
+    """A warning, where the run is not at its end."""
+    missing = []
+    for name in chosen_methods(told.run.setting):
+        rounds = 1 if METHODS[name].round is None else told.run.setting.rounds
+        done = len(told.of(name))
+        if done < rounds:
+            of_rounds = f" ({done} of {rounds} rounds)" if done else ""
+            missing.append(f"{METHODS[name].title}{of_rounds}")
+    if not missing:
+        return []
+    return [
+        f"The run is not at its end. Not measured, or not to the end: {', '.join(missing)}. "
+        f"It goes on with: pfnm simulate --resume {shlex.quote(str(folder))}"
+    ]
 
 
 def _title(told: Told, best: str | None, measured: dict[str, float]) -> str:
@@ -324,14 +343,14 @@ def _seconds(told: Told) -> Panels:
 
 def _left_out(told: Told) -> Section | None:
     found = [
-        f"{METHODS[row['method']].title}, round {row['round']}: {reason}"
+        [METHODS[row["method"]].title, row["round"], site, reason]
         for row in told.rows
-        for reason in row["left_out"].values()
+        for site, reason in row["left_out"].items()
     ]
     if not found:
         return None
     return Section("Left out", f"{plural(len(found), 'time')} a site was left out", "",
-                   [Listed(found)])  # fmt: skip
+                   [Table(("method", "round", "site", "why"), found, "Left out")])  # fmt: skip
 
 
 def _provenance(told: Told) -> Section:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from pfnm.frontier import Point
-from pfnm.fusing.assumptions import Assumption
+from pfnm.fusing.assumptions import Assumption, assumed_told
 from pfnm.fusion import Fusion
 
 
@@ -87,11 +87,6 @@ def assumed_lines(assumed: Sequence[Assumption]) -> list[str]:
         return []
     lines = [f"  {one.what} ({one.command_option})" for one in assumed]
     return ["assumed, because nothing tells it (the option that does):", *lines]
-
-
-def assumed_told(assumed: Sequence[Assumption]) -> list[dict[str, str]]:
-    """The same for machines."""
-    return [{"what": one.what, "option": one.command_option} for one in assumed]
 
 
 def frontier_table(points: Sequence[Point]) -> Table:
