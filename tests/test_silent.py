@@ -363,3 +363,40 @@ def test_what_only_some_sites_tell_of_their_inputs() -> None:
     named = replace(random_network(0, (3, 9, 2)), features=("a", "b", "c"))
     with pytest.warns(PFNMWarning, match="site1 does not name its inputs"):
         pfnm.fuse([named, random_network(1, (3, 9, 2))])
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_inputs_outside_of_the_assumed_range_are_noticed(activation: str) -> None:
+    x, y = datasets.load_digits(return_X_y=True)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 3)
+    pixels, shares = (trained(x * by, y, parts, activation=activation) for by in (16, 1 / 16))
+    with pytest.warns(PFNMWarning, match=r"hardly sure .* between 0 and 1 .*--input-range"):
+        pfnm.fuse(pixels)
+    for told in ({"input_range": (0, 255)}, {"input_like": 16 * x[:20]}):
+        assert not any("hardly sure" in text for text in pfnm.fuse(pixels, **told).warnings)
+    assert not any("hardly sure" in text for text in pfnm.fuse(shares).warnings)
+
+
+def test_one_answer_to_everything_is_told() -> None:
+    network = replace(random_network(0, (3, 9, 2)), labels=("no", "yes"))
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    said = network.predict(rows)
+    other = np.where(said == "no", "yes", "no")
+    assert "note" not in pfnm.fuse([network, network]).evaluate(rows, said)
+    alike = np.repeat(rows[:1], 40, axis=0)
+    found = pfnm.fuse([network, network]).evaluate(alike, np.where(np.arange(40) < 9, said, other))
+    assert "every example is taken for" in found["note"]
+
+
+def test_data_without_names_meet_networks_with_some(run: Run, tmp_path: Path) -> None:
+    networks = [replace(random_network(j, (3, 9, 4)), features=("a", "b", "c")) for j in range(2)]
+    networks[1] = replace(networks[1], features=("c", "b", "a"))
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    np.savez(tmp_path / "data.npz", x=rows, y=networks[0].predict(rows))
+    files = [tmp_path / f"site{j}.safetensors" for j in range(2)]
+    for network, file in zip(networks, files, strict=True):
+        pfnm.formats.save(network, file)
+    status, _, error = run("evaluate", *files, "--data", tmp_path / "data.npz")
+    assert (status, "in different orders" in error) == (2, True)
+    status, text, _ = run("evaluate", files[0], "--data", tmp_path / "data.npz")
+    assert (status, "in the network's own order" in text) == (0, True)

@@ -22,7 +22,7 @@ from pfnm.fusing.budget import (
     parsed_or_auto,
     width_limits,
 )
-from pfnm.fusing.doubts import class_doubts, told_doubts
+from pfnm.fusing.doubts import class_doubts, range_doubt, told_doubts
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.joint import ALL, Effort, fuse_joint
 from pfnm.fusing.kinds import told_by_text
@@ -379,6 +379,7 @@ def doubts(sites: Sites, seed: int) -> tuple[str, ...]:
     head = open_head(sites)
     found = duplicates(sites.networks) + ([] if head is None else [head]) + told_doubts(sites)
     probing = probe(sites, DOUBT_PROBES, np.random.default_rng(seed))
+    found += range_doubt(sites, probing)
     for doubt in class_doubts(sites, probing):
         told = {"shares": sites.class_counts, "labels": sites.networks[0].labels}
         if told[doubt.kind] is None:

@@ -34,8 +34,9 @@ CHOICE_SEED = 0  # of the inputs by which a kind is chosen, always the same
 
 Ends = tuple[ArrayLike, ArrayLike]
 """The smallest and the largest value of inputs: of all of them, or of each."""
-Counts = ArrayLike | Mapping[str, Any] | str | PathLike[str] | None
-"""Examples of each class at each site: (J, K), a mapping from site name, a file, "estimated"."""
+Counts = ArrayLike | Mapping[str, Any] | Sequence[Mapping[Any, Any]] | str | PathLike[str] | None
+"""Examples of each class at each site: (J, K), a mapping from site name, a DataFrame, a mapping
+from class for each site, a file, "estimated"."""
 ESTIMATED = "estimated"  # class counts, from what the sites' networks answer
 MOST_REAL = 5000  # real inputs that are taken of a loader: more help no more
 SHARE_PROBES = 1000  # on which they are estimated

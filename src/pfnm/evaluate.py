@@ -100,12 +100,17 @@ def _classes(
         result |= measures.of_classes(classes, said, shares, areas)
     else:
         notes.append(OTHERS)
+    names: tuple[Label, ...] = (0, 1) if is_binary(network) else labels_of(network)
+    if (said == said[0]).all() and (classes.places != classes.places[0]).any():
+        notes.append(
+            f"every example is taken for {names[said[0]]}: are the inputs scaled, and in the "
+            "order, as for its training?"
+        )
     result["examples"] = len(targets)
     if classes.unknown:
         result["unknown_labels"] = int((~classes.known).sum())
     if notes:
         result["note"] = "; ".join(notes)
-    names: tuple[Label, ...] = (0, 1) if is_binary(network) else labels_of(network)
     if per_class:
         result["classes"] = measures.per_class(names, classes.places, said, areas)
     if confusion:

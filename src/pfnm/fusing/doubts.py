@@ -22,6 +22,7 @@ from pfnm.networks.network import Array, BoolArray, Label
 
 UNEVEN = 0.85  # deviation of log shares from which there is a doubt
 OTHER_ORDER = 0.08  # gain in likeness by another order of outputs from which there is a doubt
+UNSURE = 0.3  # below such a sureness there is a doubt: 0.35 and more where the range was right
 SHARPENING = 2.0  # of probabilities: small or short training leaves networks less sure than right
 LEAST_SHARE = 1e-3  # below it, how little is given to a class says more of the training than of it
 HARDLY_ANY = 1e-9  # share of a class that a network knows and never answers
@@ -52,6 +53,31 @@ def class_doubts(sites: Sites, probing: Probing) -> list[Doubt]:
     answers = probabilities(sites, probing, SHARPENING)
     named = sites.networks[0].labels is not None
     return [*([] if named else _labels(sites, answers)), *_shares(sites, answers)]
+
+
+def range_doubt(sites: Sites, probing: Probing) -> list[str]:
+    """Whether networks seem to know other inputs than are assumed: they are sure of hardly any.
+
+    Inputs that are too small leave a network little but its biases. `studies/doubts.py` measures.
+    """
+    if "input_range" in sites.told or sites.modules or not is_classifier(sites.networks[0]):
+        return []
+    sure = sureness(sites, probing)
+    if sure >= UNSURE:
+        return []
+    return [
+        f"the sites are hardly sure of any answer on made-up inputs {sites.inputs.within} "
+        f"({sure:.0%} on the way from guessing to certainty): unless they were trained little, "
+        "they know other inputs, larger ones probably; tell their range (--input-range), or give "
+        "a few real inputs (--input-like)"
+    ]
+
+
+def sureness(sites: Sites, probing: Probing) -> float:
+    """The mean probability of what sites answer, 0 being that of guessing and 1 certainty."""
+    largest = probabilities(sites, probing).max(axis=1)
+    guessed = 1 / np.maximum(sites.known.sum(axis=1), 2)[:, None]
+    return float(np.mean((largest - guessed) / (1 - guessed)))
 
 
 def told_doubts(sites: Sites) -> list[str]:
