@@ -244,3 +244,159 @@ def test_outputs_that_contradict_each_other_are_refused() -> None:
 def test_what_is_no_kind_is_named(inputs: Any) -> None:
     with pytest.raises(PFNMError, match="expected a kind"):
         pfnm.fuse([random_network(j) for j in range(2)], inputs=inputs)
+
+
+class Frame:
+    """A table with named columns, as pandas and polars have it."""
+
+    def __init__(self, values: Array, columns: Sequence[Any], index: Sequence[Any] = ()) -> None:
+        self.values, self.columns = np.asarray(values), list(columns)
+        self.index = list(index) or list(range(len(self.values)))
+
+    def __getitem__(self, wanted: list[Any]) -> "Frame":
+        return Frame(self.values[:, [self.columns.index(name) for name in wanted]], wanted)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.values, dtype)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Any:
+        return iter(self.columns)
+
+
+def test_columns_of_a_table_are_taken_by_name() -> None:
+    networks = [replace(random_network(j, (3, 9, 4)), features=("a", "b", "c")) for j in range(3)]
+    fusion = pfnm.fuse(networks)
+    rows = 3 * np.random.default_rng(0).normal(size=(40, 3))
+    answers = fusion.predict(rows)
+    assert fusion.predict(rows[:, [2, 0, 1]]).tolist() != answers.tolist()
+    shuffled = Frame(np.column_stack([rows[:, [2, 0, 1]], answers]), ["c", "a", "b", "y"])
+    assert fusion.predict(shuffled).tolist() == answers.tolist()
+    assert fusion.evaluate(shuffled, answers)["accuracy"] == 1
+    like, again = (pfnm.fuse(networks, input_like=own) for own in (rows, shuffled))
+    np.testing.assert_array_equal(like.network.run(rows), again.network.run(rows))
+    with pytest.raises(PFNMError, match=r"input 'c', and no column is .*\(columns: a, b\)"):
+        fusion.predict(shuffled[["a", "b"]])
+    unnamed = Frame(rows, range(3))
+    assert fusion.predict(unnamed).tolist() == answers.tolist()
+    with pytest.raises(PFNMError, match="inputs hold NaN"):
+        fusion.predict(rows * np.nan)
+
+
+class Series(dict[Any, int]):
+    """Counts by class in whatever order, as `value_counts` of pandas gives them."""
+
+    def to_dict(self) -> dict[Any, int]:
+        return dict(self)
+
+
+COUNTS = np.array([[3, 4], [5, 6], [7, 8]])
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        Frame(COUNTS, range(2)),
+        Frame(COUNTS[:, ::-1], ["yes", "no"]),
+        Frame(COUNTS[::-1], ["no", "yes"], ["site2", "site1", "site0"]),
+        Frame(COUNTS[::-1], range(2), ["site2", "site1", "site0"]),
+        [{"yes": y, "no": n} for n, y in COUNTS.tolist()],
+        {f"site{j}": Series(yes=y, no=n) for j, (n, y) in enumerate(COUNTS.tolist())},
+    ],
+)
+def test_counts_are_taken_by_the_names_they_have(counts: Any) -> None:
+    networks = [replace(random_network(j, (3, 9, 2)), labels=("no", "yes")) for j in range(3)]
+    found = pfnm.as_sites(networks, class_counts=counts).class_counts
+    np.testing.assert_array_equal(found, COUNTS)
+
+
+def test_class_names_without_named_outputs_are_told_a_way_out() -> None:
+    networks = [random_network(j, (3, 9, 2)) for j in range(2)]
+    with pytest.raises(PFNMError, match=r"class 'no' \(classes: 0, 1\); .*have no names.*--labels"):
+        pfnm.fuse(networks, class_counts=[{"no": 1, "yes": 2}] * 2)
+
+
+def test_networks_by_name_or_one_after_another() -> None:
+    networks = [random_network(j, (3, 9, 2)) for j in range(2)]
+    by_name = pfnm.fuse(dict(zip(("north", "south"), networks, strict=True)))
+    assert by_name.sites.names == ("north", "south")
+    one_by_one = pfnm.fuse(network for network in networks)
+    assert one_by_one.network.parameters == by_name.network.parameters
+    with pytest.raises(PFNMError, match="a mapping from site name"):
+        pfnm.fuse({"0.weight": np.ones((2, 3)), "1.weight": np.ones((2, 2))})
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (([0, 1], [1, 2]), r"site0 may name .* 0, 1, elsewhere as many are counted from 1"),
+        (
+            (["ill", "well"], [0, 1]),
+            r"no class of its is another site's \('ill', 'well'; .* 0, 1\)",
+        ),
+        ((["ill", "well"], ["Ill", "well"]), "its 'ill' looks like 'Ill' elsewhere"),
+        ((["ill", "well"], ["sick", "well"]), None),
+        (([0, 2], [1, 2]), None),
+    ],
+)
+def test_classes_that_may_have_several_names(labels: Any, words: str | None) -> None:
+    networks = [replace(random_network(j, (3, 9, 2)), labels=tuple(labels[j])) for j in range(2)]
+    found = [text for text in pfnm.fuse(networks).warnings if "may name classes" in text]
+    assert bool(found) == (words is not None)
+    if words is not None:
+        with pytest.warns(PFNMWarning, match=words):
+            pfnm.fuse(networks)
+
+
+def test_what_only_some_sites_tell_of_their_inputs() -> None:
+    rows, target = datasets.load_wine(return_X_y=True)
+    pipeline = pytest.importorskip("sklearn.pipeline").make_pipeline
+    scaler = pytest.importorskip("sklearn.preprocessing").StandardScaler
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bare = neural.MLPClassifier((9,), max_iter=9).fit(scaler().fit_transform(rows), target)
+        whole = pipeline(scaler(), neural.MLPClassifier((9,), max_iter=9)).fit(rows, target)
+    with pytest.warns(PFNMWarning, match="site1 has no scaler before its network"):
+        pfnm.fuse([whole, bare])
+    named = replace(random_network(0, (3, 9, 2)), features=("a", "b", "c"))
+    with pytest.warns(PFNMWarning, match="site1 does not name its inputs"):
+        pfnm.fuse([named, random_network(1, (3, 9, 2))])
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_inputs_outside_of_the_assumed_range_are_noticed(activation: str) -> None:
+    x, y = datasets.load_digits(return_X_y=True)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(y)), 3)
+    pixels, shares = (trained(x * by, y, parts, activation=activation) for by in (16, 1 / 16))
+    with pytest.warns(PFNMWarning, match=r"hardly sure .* between 0 and 1 .*--input-range"):
+        pfnm.fuse(pixels)
+    for told in ({"input_range": (0, 255)}, {"input_like": 16 * x[:20]}):
+        assert not any("hardly sure" in text for text in pfnm.fuse(pixels, **told).warnings)
+    assert not any("hardly sure" in text for text in pfnm.fuse(shares).warnings)
+
+
+def test_one_answer_to_everything_is_told() -> None:
+    network = replace(random_network(0, (3, 9, 2)), labels=("no", "yes"))
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    said = network.predict(rows)
+    other = np.where(said == "no", "yes", "no")
+    assert "note" not in pfnm.fuse([network, network]).evaluate(rows, said)
+    alike = np.repeat(rows[:1], 40, axis=0)
+    found = pfnm.fuse([network, network]).evaluate(alike, np.where(np.arange(40) < 9, said, other))
+    assert "every example is taken for" in found["note"]
+
+
+def test_data_without_names_meet_networks_with_some(run: Run, tmp_path: Path) -> None:
+    networks = [replace(random_network(j, (3, 9, 4)), features=("a", "b", "c")) for j in range(2)]
+    networks[1] = replace(networks[1], features=("c", "b", "a"))
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    np.savez(tmp_path / "data.npz", x=rows, y=networks[0].predict(rows))
+    files = [tmp_path / f"site{j}.safetensors" for j in range(2)]
+    for network, file in zip(networks, files, strict=True):
+        pfnm.formats.save(network, file)
+    status, _, error = run("evaluate", *files, "--data", tmp_path / "data.npz")
+    assert (status, "in different orders" in error) == (2, True)
+    status, text, _ = run("evaluate", files[0], "--data", tmp_path / "data.npz")
+    assert (status, "in the network's own order" in text) == (0, True)

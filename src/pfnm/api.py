@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ from pfnm.fusing.budget import (
     parsed_or_auto,
     width_limits,
 )
-from pfnm.fusing.doubts import class_doubts
+from pfnm.fusing.doubts import class_doubts, range_doubt, told_doubts
 from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.fusing.joint import ALL, Effort, fuse_joint
 from pfnm.fusing.kinds import told_by_text
@@ -47,7 +47,7 @@ Budget = float | int | str | None
 
 
 def fuse(
-    networks: Sequence[Any] | str | PathLike[str] | Sites,
+    networks: Iterable[Any] | str | PathLike[str] | Sites,
     *,
     class_counts: Counts = None,
     site_weights: Sequence[float] | None = None,
@@ -80,8 +80,9 @@ def fuse(
     ----------
     networks
         Files, scikit-learn MLPs or pipelines, state dicts, PyTorch modules or `Network`s, at least
-        two; a folder of files or a pattern ("sites/*.pt"); or `Sites` that were made of such
-        (`pfnm.as_sites`), which then hold what the next thirteen tell.
+        two, in a list or by their sites' names in a mapping; a folder of files or a pattern
+        ("sites/*.pt"); or `Sites` that were made of such (`pfnm.as_sites`), which then hold what
+        the next thirteen tell.
     class_counts
         Examples of each class at each site: an array (J, K), a mapping from site name, or a file.
         "estimated": their shares, from what each network answers to made-up inputs.
@@ -132,6 +133,8 @@ def fuse(
     """
     told: tuple[Any, ...] = (class_counts, site_weights, labels, activation, head, inputs)
     told += (input_range, input_like, example_inputs, output, model, axis_rules, axis_groups)
+    if isinstance(networks, Iterator):
+        networks = list(networks)  # they are looked at more than once
     if not isinstance(networks, Sites):
         sites = as_sites(
             networks,
@@ -174,11 +177,11 @@ def fuse(
     return fusion
 
 
-def _template(networks: Sequence[Any] | str | PathLike[str] | Sites, model: Any) -> Any:
+def _template(networks: Iterable[Any] | str | PathLike[str] | Sites, model: Any) -> Any:
     """What the global network is given back as."""
     if model is not None or isinstance(networks, str | PathLike | Sites):
         return model
-    return networks[0]
+    return next(iter(networks.values() if isinstance(networks, Mapping) else networks))
 
 
 def load(
@@ -374,8 +377,9 @@ def prior_of(
 def doubts(sites: Sites, seed: int) -> tuple[str, ...]:
     """Where what the sites know may differ in ways that nobody told."""
     head = open_head(sites)
-    found = duplicates(sites.networks) + ([] if head is None else [head])
+    found = duplicates(sites.networks) + ([] if head is None else [head]) + told_doubts(sites)
     probing = probe(sites, DOUBT_PROBES, np.random.default_rng(seed))
+    found += range_doubt(sites, probing)
     for doubt in class_doubts(sites, probing):
         told = {"shares": sites.class_counts, "labels": sites.networks[0].labels}
         if told[doubt.kind] is None:

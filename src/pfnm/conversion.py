@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
-from pfnm.formats import load, site_names
+from pfnm.formats import load, renamed, site_names
 from pfnm.formats.folders import expanded
 from pfnm.formats.onnx_graphs import holds_convolutions, read_graphs
 from pfnm.formats.states import read_state
-from pfnm.formats.tables import counts_matrix, read_class_counts
+from pfnm.formats.tables import counts_matrix, named_counts, names_classes, read_class_counts
 from pfnm.fusing.choosing import chosen_inputs
 from pfnm.fusing.doubts import estimated_shares
 from pfnm.fusing.inputs import Given, InputRange, Inputs, Like, Scaled, WithUnits
@@ -25,6 +25,7 @@ from pfnm.fusing.kinds import Pictures, Signals, Table, parsed_kind
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites, comparable, in_scaled_units, with_counts
 from pfnm.fusing.tokens import Tokens, Written, writes
+from pfnm.networks.features import in_columns_of
 from pfnm.networks.network import Label, Network, Tensor
 from pfnm.networks.outputs import with_head
 from pfnm.networks.perceptron import with_activation
@@ -33,15 +34,16 @@ CHOICE_SEED = 0  # of the inputs by which a kind is chosen, always the same
 
 Ends = tuple[ArrayLike, ArrayLike]
 """The smallest and the largest value of inputs: of all of them, or of each."""
-Counts = ArrayLike | Mapping[str, Any] | str | PathLike[str] | None
-"""Examples of each class at each site: (J, K), a mapping from site name, a file, "estimated"."""
+Counts = ArrayLike | Mapping[str, Any] | Sequence[Mapping[Any, Any]] | str | PathLike[str] | None
+"""Examples of each class at each site: (J, K), a mapping from site name, a DataFrame, a mapping
+from class for each site, a file, "estimated"."""
 ESTIMATED = "estimated"  # class counts, from what the sites' networks answer
 MOST_REAL = 5000  # real inputs that are taken of a loader: more help no more
 SHARE_PROBES = 1000  # on which they are estimated
 
 
 def as_sites(
-    networks: Sequence[Any] | str | PathLike[str],
+    networks: Iterable[Any] | str | PathLike[str],
     *,
     class_counts: Counts = None,
     site_weights: Sequence[float] | None = None,
@@ -63,9 +65,10 @@ def as_sites(
     record: of a file that was fused of these sites, which tells what is not told here: class
     counts, site weights, kind and range of inputs.
     """
-    networks = _each(networks)
+    names = list(networks) if are_named(networks) else None
+    items = _each(networks)
     own = as_networks(
-        networks,
+        items,
         labels=labels,
         activation=activation,
         head=head,
@@ -75,9 +78,11 @@ def as_sites(
         axis_rules=axis_rules,
         axis_groups=axis_groups,
     )
+    if names is not None:
+        own = [renamed(network, name) for network, name in zip(own, names, strict=True)]
     estimated = isinstance(class_counts, str | PathLike) and str(class_counts) == ESTIMATED
     counts = None if estimated else counts_table(class_counts, own)
-    hashes = tuple(sha256(n) if isinstance(n, str | PathLike) else None for n in networks)
+    hashes = tuple(sha256(n) if isinstance(n, str | PathLike) else None for n in items)
     if record is not None:
         recorded = recorded_rows(record, own, hashes)
         counts = recorded["class_counts"] if counts is None else counts
@@ -95,12 +100,30 @@ def as_sites(
     return with_counts(sites, estimated_shares(sites, probing))
 
 
-def _each(networks: Sequence[Any] | str | PathLike[str]) -> list[Any]:
+def are_named(networks: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether these are networks by their sites' names, and not one state dict or checkpoint."""
+    return isinstance(networks, Mapping) and all(
+        isinstance(name, str)
+        and (
+            isinstance(item, str | PathLike | Mapping | Network)
+            or is_sklearn(item)
+            or is_module(item)
+        )
+        for name, item in networks.items()
+    )
+
+
+def _each(networks: Iterable[Any] | str | PathLike[str]) -> list[Any]:
     """Networks one by one: a folder or a pattern of files stands for the networks it holds."""
+    if are_named(networks):
+        return list(networks.values())
     if isinstance(networks, str | PathLike) and (files := expanded([networks])) != [Path(networks)]:
         return list(files)
     if isinstance(networks, str | PathLike | Mapping) or not isinstance(networks, Iterable):
-        raise PFNMError("give a list of networks or files, at least two, or a folder of files")
+        raise PFNMError(
+            "give a list of networks or files, at least two, in Python a mapping from site name to "
+            "each, or a folder of files"
+        )
     each: list[Any] = []
     for item in networks:
         each += expanded([item]) if isinstance(item, str | PathLike) else [item]
@@ -278,6 +301,7 @@ def checked_range(ends: Ends, network: Network) -> InputRange:
 
 def rows_of(values: ArrayLike, network: Network, what: str) -> Tensor:
     """Inputs as the network takes them, (examples, inputs), or an error that says what is wrong."""
+    values = in_columns_of(network, values)
     try:
         rows = np.asarray(_loaded(values), dtype=np.float32)
     except (TypeError, ValueError):
@@ -455,9 +479,16 @@ def is_module(item: Any) -> bool:
 
 def counts_table(counts: Counts, networks: Sequence[Network]) -> ArrayLike | None:
     """Class counts as (J, K), from whatever form they are given in."""
-    if isinstance(counts, str | PathLike):
-        counts = read_class_counts(Path(counts))
-    return counts_matrix(counts, networks) if isinstance(counts, Mapping) else counts
+    told: Any = counts
+    if isinstance(told, str | PathLike):
+        told = read_class_counts(Path(told))
+    elif hasattr(told, "columns") and hasattr(told, "index"):  # a DataFrame's rows have names
+        told = named_counts(told, networks)
+    elif isinstance(told, Sequence) and any(map(names_classes, told)):
+        if len(told) != len(networks):
+            raise PFNMError(f"class counts of {len(told)} sites for {len(networks)} networks")
+        told = dict(zip((network.name for network in networks), told, strict=True))
+    return counts_matrix(told, networks) if isinstance(told, Mapping) else told
 
 
 def is_sklearn(item: Any) -> bool:

@@ -13,6 +13,7 @@ from pfnm import measures
 from pfnm.errors import PFNMError, PFNMWarning
 from pfnm.fusing.probes import is_classifier
 from pfnm.measures import Measures
+from pfnm.networks.features import in_columns_of
 from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Array, Label, Network, Tensor
 from pfnm.networks.predicting import outputs_of
@@ -61,7 +62,7 @@ def evaluate(
     >>> evaluate(network, [[1, 0], [0, 1], [0, 2]], ["cat", "dog", "dog"])["accuracy"]
     1.0
     """
-    given, wanted = np.asarray(inputs), np.asarray(targets)
+    given, wanted = np.asarray(in_columns_of(network, inputs)), np.asarray(targets)
     wanted = one_column(given, wanted)
     if network.output == "sigmoid" and not is_binary(network) and wanted.ndim == 2:
         return _labels(network, given, wanted, per_class=per_class, confusion=confusion)
@@ -77,7 +78,7 @@ def evaluate(
 
 def accuracy(network: Network, inputs: ArrayLike, targets: ArrayLike) -> float:
     """The accuracy of a classifier alone; an error for a regression."""
-    given = np.asarray(inputs)
+    given = np.asarray(in_columns_of(network, inputs))
     wanted = one_column(given, np.asarray(targets))
     rows = network.output == "sigmoid" and not is_binary(network) and wanted.ndim == 2
     if rows or not are_classes(network, wanted):
@@ -99,12 +100,17 @@ def _classes(
         result |= measures.of_classes(classes, said, shares, areas)
     else:
         notes.append(OTHERS)
+    names: tuple[Label, ...] = (0, 1) if is_binary(network) else labels_of(network)
+    if (said == said[0]).all() and (classes.places != classes.places[0]).any():
+        notes.append(
+            f"every example is taken for {names[said[0]]}: are the inputs scaled, and in the "
+            "order, as for its training?"
+        )
     result["examples"] = len(targets)
     if classes.unknown:
         result["unknown_labels"] = int((~classes.known).sum())
     if notes:
         result["note"] = "; ".join(notes)
-    names: tuple[Label, ...] = (0, 1) if is_binary(network) else labels_of(network)
     if per_class:
         result["classes"] = measures.per_class(names, classes.places, said, areas)
     if confusion:

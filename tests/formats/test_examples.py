@@ -118,6 +118,14 @@ def test_tables_as_people_have_them(
     assert (None if found.targets is None else found.targets.tolist()) == targets
 
 
+@pytest.mark.parametrize("names", ["a;b;y\n", ""])
+def test_decimal_commas(tmp_path: Path, names: str) -> None:
+    (tmp_path / "test.csv").write_text(f"{names}1,5;2;0,5\n-3;4e0;1\n")
+    x, y = read_examples(tmp_path / "test.csv", label="3" if not names else None)
+    assert x.tolist() == [[1.5, 2], [-3, 4]]
+    assert y.tolist() == [0.5, 1]
+
+
 def test_other_columns_do_not_matter_where_the_inputs_have_names(tmp_path: Path) -> None:
     text = "id,height,weight,age,y,note\np1,3,2,1,0,\np2,6,5,4,1,nan\n"
     path = written(tmp_path / "test.csv", text)
@@ -150,7 +158,9 @@ def test_several_targets(tmp_path: Path) -> None:
         ("a,b,y\n1,2,0\n\n3,nan,1\n", {}, "column 'b' in line 4 is 'nan'"),
         ("a,b,y\n1,2,0\n3,1e999,1\n", {}, "column 'b' in line 3 is '1e999'"),
         ("a,b,y\n1,2,0\n3,4,\n", {}, "column 'y' in line 3 is empty"),
-        ("a;b;y\n1,5;2;0\n", {}, "decimal point"),
+        ("a;b;y\n1,5;2;0\n1.5;2;0\n", {}, "'1,5'.* decimal point"),
+        ("a;b;y\n" + "1,5;2;0\n" * 30 + "1.5;2;0\n", {}, "'1.5'.* decimal point"),
+        ('a,b,y\n1,2,0\n"1,5",2,0\n', {}, "decimal point"),
         ("a,b,y\n1,Rome,0\n", {}, "column 'b' in line 2 is 'Rome', .* --label b"),
         ("1,2,Rome\n3,4,Oslo\n", {}, "column 3 in line 1 is 'Rome', .* --label 3"),
         ("a,b,y\n1,2,0\n3,4\n", {}, "line 3 has 2 cells, expected 3"),

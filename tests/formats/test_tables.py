@@ -84,3 +84,12 @@ def test_weights_that_are_none(tmp_path: Path, weight: Any) -> None:
     (tmp_path / "weights.json").write_text(json.dumps({"a": weight}))
     with pytest.raises(PFNMError, match="weight of 'a' is"):
         read_site_weights(tmp_path / "weights.json", ["a"])
+
+
+@pytest.mark.parametrize("first", ["hospital;well;ill\n", "site;well;ill\n", ";well;ill\n", ""])
+def test_counts_as_a_spreadsheet_writes_them(tmp_path: Path, first: str) -> None:
+    (tmp_path / "counts.csv").write_text(f"{first}north;3;4\nsouth;5;6\n")
+    found = read_class_counts(tmp_path / "counts.csv")
+    rows = [list(own.values()) if isinstance(own, dict) else own for own in found.values()]
+    assert (list(found), rows) == (["north", "south"], [[3, 4], [5, 6]])
+    assert isinstance(found["north"], dict) == bool(first)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 from pfnm import formats
@@ -24,7 +23,10 @@ from pfnm.cli.options import (
 from pfnm.errors import PFNMError
 from pfnm.measures import Measures
 from pfnm.networks.graph import OUTPUT
-from pfnm.networks.network import Array, Network
+from pfnm.networks.network import Network
+
+if TYPE_CHECKING:
+    from pfnm.formats.data import Examples
 
 FEW = 6  # inputs whose names and scaling are shown
 
@@ -151,25 +153,38 @@ def evaluate(
     """Measure networks on labelled data: accuracy and more, or for a regression R2 and errors."""
     from pfnm.evaluate import evaluate as measure
     from pfnm.formats import site_names
-    from pfnm.formats.data import read_examples
+    from pfnm.formats.data import labels_in, read_data
     from pfnm.formats.folders import expanded
 
     files = expanded(files)
     networks = load_all(files, activation, labels, head)
+    listed = [network for network in networks if network.features is not None]
 
     @cache  # most networks have the same inputs
-    def examples(features: tuple[str, ...] | None, inputs: int) -> tuple[Array, NDArray[Any]]:
-        return read_examples(data, label=label, features=features, inputs=inputs)
+    def examples(features: tuple[str, ...] | None, inputs: int) -> Examples:
+        found = read_data(data, label=label, features=features, inputs=inputs)
+        other = next((own for own in listed if own.features != listed[0].features), None)
+        if found.features is None and other is not None:
+            raise PFNMError(
+                f"{data}: its columns have no names, and {listed[0].name} and {other.name} list "
+                "theirs in different orders; give data with names, or measure them apart"
+            )
+        return found
 
-    results = {
-        name: measure(
+    results: dict[str, Measures] = {}
+    for name, network in zip(site_names(files), networks, strict=True):
+        found = examples(network.features, network.numbers)
+        result = measure(
             network,
-            *examples(network.features, network.numbers),
+            found.inputs,
+            labels_in(found, data),
             per_class=per_class,
             confusion=confusion,
         )
-        for name, network in zip(site_names(files), networks, strict=True)
-    }
+        if found.features is None and network.features is not None:
+            unnamed = "the data name no columns, which were taken in the network's own order"
+            result["note"] = "; ".join(filter(None, (result.get("note"), unnamed)))
+        results[name] = result
     if as_json:
         told = [
             {"file": str(path), "name": name, "data": str(data), **result}

@@ -23,19 +23,24 @@ from pfnm.networks.targets import TRUTH, WHOLE
 DELIMITERS = "\t;,"  # in this order: a comma may be a decimal one, a tab is never anything else
 SAMPLE = 20  # lines by which the delimiter and a row of names are told
 ROWS = 4096  # read at a time, for texts take ten times the room of numbers
-DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 LARGEST_WHOLE = 2**53  # above, floating point leaves whole numbers out
 LEADING_ZEROS = re.compile(r"[+-]?0\d+")  # a code, not a number: 007
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A text file of rows: its columns' names (positions from 1 where it has none)."""
+    """A text file of rows: its columns' names (positions from 1 where it has none).
+
+    commas: whether its numbers have decimal commas.
+    """
 
     path: str
     delimiter: str
     names: tuple[str, ...]
     named: bool
+    commas: bool = False
 
     def read(
         self, inputs: Sequence[int], labels: Sequence[int]
@@ -56,7 +61,8 @@ class TextTable:
                         )
                 blocks.append(self._numbers(block, inputs))
                 for column, text in zip(labels, texts, strict=True):
-                    text += [row[column].strip() for _, row in block]
+                    cells = [row[column].strip() for _, row in block]
+                    text.extend(map(with_point, cells) if self.commas else cells)
                     self._refuse_empty(block, column)
         if not blocks:
             raise PFNMError(f"{self.path}: there are no rows below the names; give some")
@@ -64,8 +70,10 @@ class TextTable:
 
     def _numbers(self, block: list[tuple[int, list[str]]], columns: Sequence[int]) -> Array:
         try:
+            if self.commas:
+                raise ValueError
             values = np.array([[row[c] for c in columns] for _, row in block], dtype=float)
-        except ValueError:  # some cell is none, or is true or false
+        except ValueError:  # some cell is none, or is true or false, or has a decimal comma
             values = np.array(
                 [[self._number(line, row, c) for c in columns] for line, row in block]
             )
@@ -82,12 +90,14 @@ class TextTable:
     def _number(self, line: int, row: list[str], column: int) -> float:
         cell = row[column].strip()
         try:
-            return float(TRUTH.get(cell.lower(), cell))
+            if not (self.commas and DECIMAL_POINT.fullmatch(cell)):
+                cell = with_point(cell) if self.commas else cell
+                return float(TRUTH.get(cell.lower(), cell))
         except ValueError:
             self._refuse_empty([(line, row)], column)
         way_out = f"leave the column out or, if it is the label, say --label {self.names[column]}"
-        if DECIMAL_COMMA.fullmatch(cell):
-            way_out = "write numbers with a decimal point"
+        if DECIMAL_COMMA.fullmatch(cell) or (self.commas and DECIMAL_POINT.fullmatch(cell)):
+            way_out = "write all numbers with a decimal point"
         raise PFNMError(
             f"{self.path}: {self._place(line, column)} is {cell!r}, which is no number; {way_out}"
         )
@@ -115,10 +125,28 @@ def open_text(path: str | Path, expected: Collection[str]) -> TextTable:
         rows = [row for _, row in islice(records(file_name, file, delimiter), SAMPLE)]
     if not rows:
         raise PFNMError(f"{file_name}: there is nothing but blank lines; save it again")
+    commas = has_commas(delimiter, rows)
+    if commas:
+        rows = [[with_point(cell) for cell in row] for row in rows]
     cells = [cell.strip() for cell in rows[0]]
     named = are_names(cells, rows[1:], expected)
     names = cells if named else [str(place) for place in range(1, len(cells) + 1)]
-    return TextTable(file_name, delimiter, tuple(names), named)
+    return TextTable(file_name, delimiter, tuple(names), named, commas)
+
+
+def has_commas(delimiter: str, rows: Sequence[Sequence[str]]) -> bool:
+    """Whether numbers have decimal commas: some of these do, and none has a decimal point."""
+    cells = [cell.strip() for row in rows for cell in row]
+    return (
+        delimiter != ","
+        and any(map(DECIMAL_COMMA.fullmatch, cells))
+        and not any(map(DECIMAL_POINT.fullmatch, cells))
+    )
+
+
+def with_point(cell: str) -> str:
+    """A number with a decimal comma written with a point; any other cell as it is."""
+    return cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell.strip()) else cell
 
 
 @contextmanager

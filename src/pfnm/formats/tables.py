@@ -16,11 +16,17 @@ import numpy as np
 
 from pfnm.errors import PFNMError
 from pfnm.formats import told
+from pfnm.formats.delimited import delimiter_of, is_number
 from pfnm.formats.limits import JSON_BYTES, Allowance, check_regular
 from pfnm.networks.graph import OUTPUT
 from pfnm.networks.labels import union
 from pfnm.networks.network import Array, Label, Network
 
+MOST_LISTED = 10  # classes in a message
+HOW_TO_COUNT = (
+    "the networks' outputs have no names: give a list of counts in their order, or name them "
+    "(labels, --labels)"
+)
 Counts = Mapping[str, Sequence[float] | Mapping[str, float]]
 
 
@@ -58,7 +64,7 @@ def read_class_counts(path: str | Path) -> Counts:
 
     A JSON object from site name to a list (in the order of the site's outputs) or to an object from
     label to count; or a CSV file with a row for each site: its name, then a count for each class.
-    A first row that starts with "site" names the classes.
+    A first row that starts with "site", or has no number in it, names the classes.
     """
     if Path(path).suffix.lower() == ".csv":
         return _read_counts_csv(path)
@@ -76,10 +82,12 @@ def _read_counts_csv(path: str | Path) -> Counts:
     Allowance(path).take("its content", JSON_BYTES * check_regular(path))
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
+            lines = [line for line in file if line.strip()]
+        reader = csv.reader(lines, delimiter=delimiter_of(lines) if lines else ",")
+        rows = [[cell.strip() for cell in row] for row in reader if any(row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise PFNMError(f"{path}: cannot be read: {told(error)}") from None
-    header = rows.pop(0)[1:] if rows and rows[0][0].lower() in ("site", "") else None
+    header = rows.pop(0)[1:] if rows and names_columns(rows[0]) else None
     refuse_repeated(path, header or ())
     refuse_repeated(path, [row[0] for row in rows])
     counts: dict[str, Sequence[float] | Mapping[str, float]] = {}
@@ -99,6 +107,39 @@ def _read_counts_csv(path: str | Path) -> Counts:
     return counts
 
 
+def names_columns(row: Sequence[str]) -> bool:
+    """Whether the first row of class counts names the classes: it has no count in it."""
+    return row[0].lower() in ("site", "") or (len(row) > 1 and not any(map(is_number, row[1:])))
+
+
+def names_classes(counts: object) -> bool:
+    """Whether one site's counts are by class: a mapping, or a Series as `value_counts` gives."""
+    return isinstance(counts, Mapping) or hasattr(counts, "to_dict")
+
+
+def named_counts(frame: Any, networks: Sequence[Network]) -> Any:
+    """Counts in a DataFrame, by the names of its rows and columns where it has some.
+
+    Rows are sites, columns classes; numbered from 0 on they are in the sites' or outputs' order.
+    """
+    sites, classes = (
+        None if list(names) == list(range(len(names))) else list(names)
+        for names in (frame.index, frame.columns)
+    )
+    rows = np.asarray(frame).tolist()
+    if sites is None and classes is None:
+        return rows
+    if sites is None:
+        if len(rows) != len(networks):
+            raise PFNMError(f"class counts of {len(rows)} sites for {len(networks)} networks")
+        sites = [network.name for network in networks]
+    refuse_repeated("class counts", sites)
+    if classes is not None:
+        refuse_repeated("class counts", classes)
+        rows = [dict(zip(classes, row, strict=True)) for row in rows]
+    return dict(zip(sites, rows, strict=True))
+
+
 def counts_matrix(counts: Counts, networks: Sequence[Network]) -> Array:
     """The counts as (J, K), K being the union of the sites' labels."""
     names = [network.name for network in networks]
@@ -115,7 +156,8 @@ def counts_matrix(counts: Counts, networks: Sequence[Network]) -> Array:
     labels = union(own)
     matrix = np.zeros((len(networks), len(labels)))
     for j, name in enumerate(names):
-        for label, count in _by_label(name, counts[name], own[j], labels).items():
+        named = networks[j].labels is not None
+        for label, count in _by_label(name, counts[name], own[j], labels, named).items():
             matrix[j, labels.index(label)] = count
     return matrix
 
@@ -125,9 +167,15 @@ def _by_label(
     counts: Sequence[float] | Mapping[str, float],
     own: tuple[Label, ...],
     labels: tuple[Label, ...],
+    named: bool,
 ) -> dict[Label, float]:
-    """One site's counts by label; a number for each class or an error that says what is wrong."""
+    """One site's counts by label; a number for each class or an error that says what is wrong.
+
+    named: whether these labels are names, and not the outputs' numbers.
+    """
     try:
+        if not isinstance(counts, Mapping) and names_classes(counts):
+            counts = dict(counts.to_dict())  # type: ignore[attr-defined]  # a Series
         values = list(counts.values() if isinstance(counts, Mapping) else counts)
     except TypeError:  # None, or a bare number
         raise PFNMError(
@@ -143,8 +191,11 @@ def _by_label(
         by_text = {str(label): label for label in labels}
         unknown = [text for text in counts if str(text) not in by_text]
         if unknown:
+            shown = ", ".join(map(str, labels[:MOST_LISTED]))
+            shown += ", ..." if len(labels) > MOST_LISTED else ""
             raise PFNMError(
-                f"class counts: site {name!r}: no site knows a class {unknown[0]!r}; leave it out"
+                f"class counts: site {name!r}: no site knows a class {unknown[0]!r} (classes: "
+                f"{shown}); {'leave it out' if named else HOW_TO_COUNT}"
             )
         return {by_text[str(text)]: count for text, count in counts.items()}
     if len(values) != len(own):

@@ -18,10 +18,11 @@ import scipy
 from pfnm.fusing.probes import Probing, is_classifier
 from pfnm.fusing.sites import Sites
 from pfnm.networks.graph import IntArray
-from pfnm.networks.network import Array, BoolArray
+from pfnm.networks.network import Array, BoolArray, Label
 
 UNEVEN = 0.85  # deviation of log shares from which there is a doubt
 OTHER_ORDER = 0.08  # gain in likeness by another order of outputs from which there is a doubt
+UNSURE = 0.3  # below such a sureness there is a doubt: 0.35 and more where the range was right
 SHARPENING = 2.0  # of probabilities: small or short training leaves networks less sure than right
 LEAST_SHARE = 1e-3  # below it, how little is given to a class says more of the training than of it
 HARDLY_ANY = 1e-9  # share of a class that a network knows and never answers
@@ -52,6 +53,95 @@ def class_doubts(sites: Sites, probing: Probing) -> list[Doubt]:
     answers = probabilities(sites, probing, SHARPENING)
     named = sites.networks[0].labels is not None
     return [*([] if named else _labels(sites, answers)), *_shares(sites, answers)]
+
+
+def range_doubt(sites: Sites, probing: Probing) -> list[str]:
+    """Whether networks seem to know other inputs than are assumed: they are sure of hardly any.
+
+    Inputs that are too small leave a network little but its biases. `studies/doubts.py` measures.
+    """
+    if "input_range" in sites.told or sites.modules or not is_classifier(sites.networks[0]):
+        return []
+    sure = sureness(sites, probing)
+    if sure >= UNSURE:
+        return []
+    return [
+        f"the sites are hardly sure of any answer on made-up inputs {sites.inputs.within} "
+        f"({sure:.0%} on the way from guessing to certainty): unless they were trained little, "
+        "they know other inputs, larger ones probably; tell their range (--input-range), or give "
+        "a few real inputs (--input-like)"
+    ]
+
+
+def sureness(sites: Sites, probing: Probing) -> float:
+    """The mean probability of what sites answer, 0 being that of guessing and 1 certainty."""
+    largest = probabilities(sites, probing).max(axis=1)
+    guessed = 1 / np.maximum(sites.known.sum(axis=1), 2)[:, None]
+    return float(np.mean((largest - guessed) / (1 - guessed)))
+
+
+def told_doubts(sites: Sites) -> list[str]:
+    """Where what some sites tell of their inputs or classes does not go with what others tell."""
+    found = []
+    if sites.unscaled:
+        found.append(
+            f"{_listed(sites.unscaled)} has no scaler before its network, and others have: it is "
+            "taken to know inputs as they are, unscaled, as theirs do; if it was trained on scaled "
+            "ones, put its scaler before it (a pipeline of both)"
+        )
+    if sites.unnamed:
+        found.append(
+            f"{_listed(sites.unnamed)} does not name its inputs, and others do: they are taken to "
+            "be in the order of the first site that names them; save it with names to be sure"
+        )
+    return found + _named_apart(sites)
+
+
+def _named_apart(sites: Sites) -> list[str]:
+    """Whether sites may have one class under several names."""
+    labels = sites.networks[0].labels
+    if labels is None or sites.known.all():
+        return []
+    own = [
+        [label for label, known in zip(labels, row, strict=True) if known] for row in sites.known
+    ]
+    for j, mine in enumerate(own):
+        others = {label for i, theirs in enumerate(own) if i != j for label in theirs}
+        new = [label for label in mine if label not in others]
+        alike = {_as_written(label): label for label in others}
+        twin = next((label for label in new if _as_written(label) in alike), None)
+        if twin is not None:
+            what = f"its {twin!r} looks like {alike[_as_written(twin)]!r} elsewhere"
+        elif len(new) == len(mine):
+            theirs = sorted(others, key=str)
+            what = f"no class of its is another site's ({_shown(mine)}; elsewhere {_shown(theirs)})"
+        elif any(_counted_apart(mine, theirs) for theirs in own):
+            start = 0 if 0 not in mine else 1
+            what = f"its classes are {_shown(mine)}, elsewhere as many are counted from {start}"
+        else:
+            continue
+        return [
+            f"{sites.networks[j].name} may name classes otherwise than the others: {what}; every "
+            "name counts as a class of its own, so name the same classes alike at all sites"
+        ]
+    return []
+
+
+def _as_written(label: Label) -> str:
+    """A label without what is easily written in two ways."""
+    return str(label).strip().casefold()
+
+
+def _counted_apart(mine: Sequence[Label], theirs: Sequence[Label]) -> bool:
+    """Whether one site counts its classes from 0 and the other as many from 1."""
+    if not all(isinstance(label, int) for label in (*mine, *theirs)):
+        return False
+    lower, higher = sorted((sorted(map(int, mine)), sorted(map(int, theirs))))
+    return lower == list(range(len(lower))) and higher == [number + 1 for number in lower]
+
+
+def _shown(labels: Sequence[Label]) -> str:
+    return _listed([repr(label) for label in labels])
 
 
 def estimated_shares(sites: Sites, probing: Probing) -> Array:

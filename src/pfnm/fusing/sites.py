@@ -44,6 +44,10 @@ class Sites:
     """sha256 of each site's file, where it came from one."""
     scaling: Scaling | None = None
     """The pooled scaling in whose units the networks take their inputs, if there is one."""
+    unscaled: tuple[str, ...] = ()
+    """The sites without a scaler before their network, where others have one."""
+    unnamed: tuple[str, ...] = ()
+    """The sites that do not name their inputs, where others do."""
 
     @property
     def modules(self) -> bool:
@@ -142,8 +146,21 @@ def comparable(
                 )
     aligned, known = align_labels(align_inputs(aligned))
     weights = _checked_weights(site_weights, len(aligned))
-    sites = Sites(aligned, weights, np.where(known, weights[:, None], 0.0), known)
+    sites = Sites(
+        aligned,
+        weights,
+        np.where(known, weights[:, None], 0.0),
+        known,
+        unscaled=_lacking("scaling", networks),
+        unnamed=_lacking("features", networks),
+    )
     return sites if class_counts is None else with_counts(sites, class_counts)
+
+
+def _lacking(what: str, networks: Sequence[Network]) -> tuple[str, ...]:
+    """The networks of which this is not known, where it is of others."""
+    found = tuple(network.name for network in networks if getattr(network, what) is None)
+    return found if len(found) < len(networks) else ()
 
 
 def with_counts(sites: Sites, class_counts: ArrayLike) -> Sites:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from pfnm.errors import PFNMError
 from pfnm.networks.graph import INPUT, IntArray
 from pfnm.networks.network import Network, Scaling
 from pfnm.networks.scaling import pooled
+
+MOST_LISTED = 10  # columns in a message
 
 
 def align_inputs(networks: Sequence[Network]) -> list[Network]:
@@ -28,6 +31,28 @@ def align_inputs(networks: Sequence[Network]) -> list[Network]:
         together = pooled(scalings)
         networks = [replace(network, scaling=together) for network in networks]
     return list(networks)
+
+
+def in_columns_of(network: Network, inputs: Any) -> Any:
+    """A table whose columns have names (a DataFrame) with the network's inputs in their order.
+
+    Other columns are left out. Where either has no names, the inputs as they are.
+    """
+    features, columns = network.features, getattr(inputs, "columns", None)
+    if features is None or columns is None:
+        return inputs
+    found = list(columns)
+    if not all(isinstance(column, str) for column in found):
+        return inputs
+    for feature in features:
+        if found.count(feature) != 1:
+            times = "no column is" if feature not in found else "several columns are"
+            shown = ", ".join(found[:MOST_LISTED]) + (", ..." if len(found) > MOST_LISTED else "")
+            raise PFNMError(
+                f"{network.name} takes an input {feature!r}, and {times} called that (columns: "
+                f"{shown}); rename the columns, or give an array in the network's order"
+            )
+    return inputs[list(features)]
 
 
 def _in_order_of(network: Network, first: Network, networks: Sequence[Network]) -> Network:

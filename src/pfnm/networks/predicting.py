@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pfnm.errors import PFNMError
+from pfnm.networks.features import in_columns_of
 from pfnm.networks.graph import OUTPUT
 from pfnm.networks.network import Network, Tensor
 from pfnm.networks.targets import is_binary, labels_of
@@ -34,12 +35,15 @@ def predict(network: Network, inputs: ArrayLike) -> NDArray[Any]:
 
 def outputs_of(network: Network, inputs: ArrayLike) -> Tensor:
     """The outputs (examples, outputs) before the output function, or an error."""
+    inputs = in_columns_of(network, inputs)
     try:
         rows = np.asarray(inputs, dtype=float)
     except (TypeError, ValueError):
         raise PFNMError("the inputs are no table of numbers, one row an example") from None
     if rows.ndim > 2 and network.program.examples is not None:  # as a module takes them
         rows = rows.reshape(len(rows), -1)
+    if not np.isfinite(rows).all():
+        raise PFNMError("the inputs hold NaN or infinite values; fill them or leave such rows out")
     with np.errstate(all="ignore"):
         values: Tensor = network.run(rows)
     if not np.isfinite(values).all():
