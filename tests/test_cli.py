@@ -17,7 +17,7 @@ from typer.core import TyperArgument
 from typer.main import get_command
 
 import pfnm
-from pfnm.cli import app
+from pfnm.cli.console import app
 from pfnm.networks.perceptron import mlp
 
 COMMANDS: dict[str, Any] = cast(Any, get_command(app)).commands

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from browsing import PATIENCE, browser
 from doc_blocks import BLOCK, ROOT, blocks, command_lines
 
 import pfnm
@@ -230,7 +231,8 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
-    """Without a warning; nothing on it asks another machine for anything."""
+    """Without a warning; nothing on it asks another machine for anything; opened from the folder,
+    its search finds the page of a word."""
     built = subprocess.run(
         [sys.executable, ROOT / "docs" / "build.py", tmp_path],
         capture_output=True,
@@ -239,5 +241,15 @@ def test_the_site_builds(tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stderr
     asked = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?https?:")
-    for path in (tmp_path / "site").glob("*.html"):
+    for path in (tmp_path / "site").rglob("*.html"):
         assert asked.search(path.read_text()) is None, path.name
+    with browser() as chromium:
+        for name in ("faq.html", "examples/flower-hospital/index.html"):
+            page = chromium.new_page()
+            said: list[str] = []
+            page.on("console", lambda message, said=said: said.append(message.text))
+            page.goto((tmp_path / "site" / name).as_uri())
+            page.keyboard.press("/")
+            page.keyboard.type("budget")
+            page.get_by_text("Choosing a budget").last.wait_for(timeout=PATIENCE)
+            assert said == []

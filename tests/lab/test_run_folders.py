@@ -158,7 +158,7 @@ def test_checkpoints_of_another_run_are_not_taken(tmp_path: Path) -> None:
         simulate(replace(SMALL, seed=seed), tmp_path / str(seed))
     for path in (tmp_path / "0" / "checkpoints").iterdir():
         (tmp_path / "1" / "checkpoints" / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(PFNMError, match="another run"):
+    with pytest.raises(PFNMError, match="of a run with other settings"):
         resume(tmp_path / "1")
 
 
