@@ -40,13 +40,15 @@ class KeptScores:
         dimensions = sum(sums.prior.mean.size for sums in posterior.parts)
         self.worth = [width * dimensions >= KEPT_SIZE for width in widths]
         self.room = room  # bytes for what is kept of all sites; those that find none start afresh
-        self.scores: list[Array | None] = [None] * len(sites)  # of whole blocks of slots
+        # Of whole blocks of slots, a slot's scores side by side in memory: they change together.
+        self.scores: list[Array | None] = [None] * len(sites)
+        self.favourites: list[IntArray] = [np.empty(0, dtype=np.intp)] * len(sites)
         self.visits = 0
         self.visited = [0] * len(sites)  # the visit at which a site's scores were last right
         self.changed_at: IntArray = np.zeros(0, dtype=np.intp)  # likewise, of whole blocks of slots
 
-    def of(self, j: int) -> Array:
-        """Site j's scores, (units, slots in use), now that it is taken out.
+    def of(self, j: int) -> tuple[Array, IntArray]:
+        """Site j's scores, (units, slots in use), and every unit's best, now that it is taken out.
 
         Not to be modified; the next call for this site works in the same memory.
         """
@@ -68,7 +70,7 @@ class KeptScores:
         keep = self.worth[j] and kept.nbytes <= self.room
         self.scores[j] = kept if keep else None
         self.room -= kept.nbytes if keep else 0
-        return kept[:, :used]
+        return kept[:, :used], self.favourites[j]
 
     def changed(self, slots: IntArray) -> None:
         """The site visited last has joined or left these slots, which tells the others."""
@@ -80,19 +82,40 @@ class KeptScores:
             self.changed_at = np.pad(self.changed_at, (0, in_blocks(used) - self.changed_at.size))
 
     def _all(self, j: int) -> Array:
-        return self._scores(j, slice(0, self.changed_at.size))
+        scores = self._scores(j, slice(0, self.changed_at.size))
+        self.favourites[j] = scores.argmax(axis=1)
+        return scores
 
     def _with_new(self, j: int, kept: Array, columns: IntArray) -> Array:
         scores = kept
         if self.changed_at.size > kept.shape[1]:
-            scores = np.empty((len(kept), self.changed_at.size), dtype=kept.dtype)
+            scores = np.empty((len(kept), self.changed_at.size), dtype=kept.dtype, order="F")
             scores[:, : kept.shape[1]] = kept
         missing = in_blocks(columns.size) - columns.size
         slots = np.concatenate([columns, np.repeat(columns[-1:], missing)])
-        scores[:, columns] = self._scores(j, slots)[:, : columns.size]
+        new = self._scores(j, slots)[:, : columns.size]
+        self.favourites[j] = renew(scores, self.favourites[j], columns, new)
         return scores
 
     def _scores(self, j: int, slots: IntArray | slice) -> Array:
         return join_scores(
             self.sites[j], self.posterior, self.terms, slots, integrated=self.integrated
         )
+
+
+def renew(scores: Array, favourite: IntArray, columns: IntArray, new: Array) -> IntArray:
+    """Put these columns into the scores: every unit's favourite from now on, (units,).
+
+    favourite: the column of the highest score, of equal ones the first. Where it has not become
+    worse, only the new columns can be better; elsewhere all are gone through.
+    """
+    units = np.arange(len(scores))
+    value = scores[units, favourite]
+    scores.T[columns] = new.T
+    first = new.argmax(axis=1)
+    rival, rival_value = columns[first], new[units, first]
+    better = (rival_value > value) | ((rival_value == value) & (rival < favourite))
+    worse = np.flatnonzero((scores[units, favourite] < value) & (rival_value <= value))
+    result = np.where(better, rival, favourite)
+    result[worse] = scores[worse].argmax(axis=1)
+    return result
