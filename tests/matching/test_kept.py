@@ -201,7 +201,7 @@ def test_what_is_kept_is_bounded() -> None:
     scores = kept.KeptScores(sites, [40] * 3, Prior(), posterior, 2 * one_site)
     for j in (0, 1, 2, 0, 1, 2):
         scores.of(j)
-    assert sum(s is not None for s in scores.scores) == 2
+    assert sum(s is not None for s in scores.kept) == 2
     assert scores.room == 0
 
 
