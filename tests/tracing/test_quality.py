@@ -24,7 +24,7 @@ from pfnm.fusing.whole import room_for, side_by_side, whole_network
 from pfnm.lab.data import load_data
 from pfnm.networks.graph import OUTPUT
 from pfnm.tracing import remembering, running
-from pfnm.tracing.remembering import Memory, Moments, Remembered
+from pfnm.tracing.remembering import FLOOR, Memory, Remembered
 from pfnm.verdicts import verdict
 
 EPOCHS, RATE, BATCH = 12, 0.01, 32
@@ -226,8 +226,8 @@ def test_what_is_remembered_is_what_inputs_leave(pair: Digits) -> None:
     plain = torch.from_numpy(sites.inputs.kind.make(sites.networks, 200, rng))
     fitted = torch.from_numpy(sites.inputs.pool[0])
     for network in sites.networks:
-        memory, labels = Memory(network), torch.zeros(0)
-        before, after = (float(memory.distance(x, labels, 0.0)) for x in (plain, fitted))
+        memory = Memory(network)
+        before, after = (float(memory.distance(x)) for x in (plain, fitted))
         assert after < before / 4
     # What judges is of other pictures than what fits; shifts move pixels, and change none.
     count = 3 * len(fitted)
@@ -239,22 +239,38 @@ def test_what_is_remembered_is_what_inputs_leave(pair: Digits) -> None:
     assert low <= float(fitted.min()) <= float(fitted.max()) <= high
 
 
-@pytest.mark.parametrize("halves", [True, False])
-@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 5), (6, 4, 3, 5)])
-def test_moments_have_the_gradients_of_what_they_are(shape: tuple[int, ...], halves: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(shape, generator=generator, requires_grad=True)
-    pull = torch.randn(2, 4, generator=generator)
-    values = (2 * x).to(torch.bfloat16) if halves else 2 * x
-    rows = values.float().movedim(1, -1).flatten(0, -2)
-    plain = torch.stack([rows.mean(dim=0), rows.square().mean(dim=0)])
-    (expected,) = torch.autograd.grad(plain, x, pull)
-    values = (2 * x).to(torch.bfloat16) if halves else 2 * x
-    found = Moments.apply(values)  # type: ignore[no-untyped-call]
-    values.relu_()  # what comes next may work in place
-    (slope,) = torch.autograd.grad(found, x, pull)
-    torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(slope, expected, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("part", [1, 5, 12])
+def test_parts_have_the_gradient_that_all_have_together(part: int) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 6, 3),
+        nn.BatchNorm2d(6, affine=False), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(96, 5),
+        nn.BatchNorm1d(5), nn.Linear(5, 3),
+    )  # fmt: skip
+    module.train()(3 * torch.rand(50, 1, 8, 8) - 1)  # so that they remember something
+    sites = pfnm.as_sites([module, module], example_inputs=torch.rand(2, 1, 8, 8))
+    memory = Memory(sites.networks[0])
+    memory.part = part
+    x, labels = torch.randn(12, 64, requires_grad=True), torch.arange(12) % 3
+    found = memory.slope(x, labels, 0.5)
+
+    values = x.reshape(-1, 1, 8, 8)
+    apart = []
+    for layer in module.eval():
+        values = layer(values)
+        if not isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            continue
+        mean, variance = torch.zeros(()), torch.ones(())  # of what left it in training
+        if layer.affine:
+            mean, variance = layer.bias.detach(), layer.weight.detach().square()
+        axes = [axis for axis in range(values.dim()) if axis != 1]
+        off = values.mean(dim=axes) - mean
+        spread = (values.var(dim=axes, correction=0) + FLOOR).sqrt() - (variance + FLOOR).sqrt()
+        apart.append(((off.square() + spread.square()) / (variance + FLOOR)).mean())
+        values = values.clone()  # what comes next works in place
+    distance = torch.stack(apart).mean() + 0.5 * nn.functional.cross_entropy(values, labels)
+    (expected,) = torch.autograd.grad(distance, x)
+    assert float((found - expected).norm() / expected.norm()) < 0.1  # of half precision, perhaps
 
 
 def test_the_same_seed_gives_the_same_module(untrained: list[nn.Module]) -> None:
