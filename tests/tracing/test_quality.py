@@ -19,7 +19,7 @@ from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import probe
 from pfnm.fusing.refit import Making
 from pfnm.fusing.tokens import Written
-from pfnm.fusing.wanted import refit_targets
+from pfnm.fusing.wanted import refit_targets, targets_when_asked
 from pfnm.fusing.whole import room_for, side_by_side, whole_network
 from pfnm.lab.data import load_data
 from pfnm.networks.graph import OUTPUT
@@ -335,10 +335,19 @@ def test_targets_made_when_asked_for_are_those_made_at_once(
         torch.manual_seed(seed)
         modules.append(Small().eval())
     sites = pfnm.as_sites(modules, example_inputs=EXAMPLE)
-    at_once = pfnm.fuse(sites, budget=2.0)
+    rng = np.random.default_rng(0)
+    widths = sites.networks[0].widths
+    matchings = [
+        {group: tuple(rng.permutation(width) for _ in modules) for group, width in widths.items()}
+        for _ in range(2)
+    ]
+    probing = probe(sites, 50, rng)
+    at_once = refit_targets(sites, matchings, probing)
     monkeypatch.setattr(wanted, "LARGE", 0)
-    when_asked = pfnm.fuse(sites, budget=2.0)
-    assert {"joint", "whole"} <= {one.method for one in at_once.candidates}
-    assert when_asked.candidates == at_once.candidates
-    for name, tensor in at_once.network.tensors.items():
-        np.testing.assert_array_equal(when_asked.network.tensors[name], tensor)
+    when_asked, outward = targets_when_asked(sites, matchings, probing)
+    for made, expected in zip([own() for own in when_asked], at_once, strict=True):
+        assert set(made) == set(expected)
+        for name, own in made.items():
+            np.testing.assert_array_equal(own, expected[name])
+    (name,) = outward()
+    np.testing.assert_array_equal(outward()[name], at_once[1][name])

@@ -219,7 +219,9 @@ class Memory:
         Examples meet in means over all of them alone. Once it is known how the distance changes
         with these, each part of the inputs has its gradient for itself, in little memory.
         """
-        parts = list(zip(inputs.split(self.part), labels.split(self.part), strict=True))
+        parts = list(
+            zip(torch.split(inputs, self.part), torch.split(labels, self.part), strict=True)
+        )
         moments = [own.requires_grad_() for own in self.moments(inputs)]
         slopes = torch.autograd.grad(self.apart(moments), moments)
         return torch.cat(
@@ -248,7 +250,7 @@ class Memory:
 
         total = [torch.zeros(2, len(norm.mean)) for norm in self.norms]
         with torch.no_grad():
-            for part in inputs.split(self.part):
+            for part in torch.split(inputs, self.part):
                 self.program.run_torch(self.tensors, part, look)
                 share = len(part) / len(inputs)
                 total = [one + share * own for one, own in zip(total, found, strict=True)]
