@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional
 
 from pfnm.fusing.inputs import InputRange, Inputs
+from pfnm.fusing.memory import give_back
 from pfnm.fusing.probes import is_classifier
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.threads import one_of_torch
@@ -107,6 +108,7 @@ class Remembered:
                 with contextlib.suppress(RuntimeError):  # an operation that has no gradient
                     batches = [self._fitted(batch, share, rng) for batch in batches]
             found.append(np.concatenate(batches))
+            give_back(self.sites[0])
         return found[0], found[1]
 
     def __str__(self) -> str:
@@ -219,15 +221,13 @@ class Memory:
         Examples meet in means over all of them alone. Once it is known how the distance changes
         with these, each part of the inputs has its gradient for itself, in little memory.
         """
-        parts = list(
-            zip(torch.split(inputs, self.part), torch.split(labels, self.part), strict=True)
-        )
+        parts, wanted = (torch.split(own, self.part) for own in (inputs, labels))
         moments = [own.requires_grad_() for own in self.moments(inputs)]
         slopes = torch.autograd.grad(self.apart(moments), moments)
         return torch.cat(
             [
                 self._slope_of(part.detach().requires_grad_(), own, classes, slopes, len(inputs))
-                for part, own in parts
+                for part, own in zip(parts, wanted, strict=True)
             ]
         )
 
