@@ -33,8 +33,7 @@ FITTING_VALUES = 1.2e10  # numbers that leave maps, which small convolutions tak
 LEAST = 32  # fewer say little of means and variances: they are then left as they are
 JUDGES = 3  # one in so many of those that seek no class judges, and does nothing else
 BATCH = 200  # of them are fitted together: their mean and variance are what is compared
-LIVE_VALUES = 5e7  # numbers that leave all maps of one batch
-PART_VALUES = 2.6e7  # and of a part that has its gradient at a time: some 100 MB with it
+LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 150 MB with their gradients
 STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
 BACKWARD = 3  # times the work of a run: with gradients
 MOST_SITES = 2  # to which one batch is fitted, so that many sites cost no more than two
@@ -180,6 +179,14 @@ class Norm:
     mean: torch.Tensor
     variance: torch.Tensor
 
+    def distance(self, entering: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
+        """How far what leaves it is from that, where means and mean squares of these enter it."""
+        scale = self.variance + FLOOR
+        apart = (self.scale * entering + self.shift - self.mean).square()
+        variance = self.scale.square() * (power - entering.square()).clamp_min(0)
+        spread = ((variance + FLOOR).sqrt() - scale.sqrt()).square()
+        return ((apart + spread) / scale).mean()
+
 
 class Memory:
     """One site's network and what it remembers, for gradients."""
@@ -188,7 +195,6 @@ class Memory:
         program = network.program
         assert isinstance(program, ModuleProgram)
         assert network.memory is not None
-        assert program.cost is not None
         self.program = program
         self.classifies = is_classifier(network)
         self.tensors = program.trace.program.prepared(
@@ -198,115 +204,64 @@ class Memory:
             }
         )
         tensors = network.tensors
-        remembered: dict[str, Norm] = {}
+        self.remembered: dict[str, Norm] = {}
         for own in program.folding.norms:
             shift = tensors[own.shift]
             scale = np.ones_like(shift) if own.after else tensors[own.scale]
             each = (scale, shift, *network.memory[own.shift])
-            remembered[own.mean] = Norm(*(torch.from_numpy(x.astype(np.float32)) for x in each))
-        seen = [step.map for step in program.trace.program.steps if step.map is not None]
-        self.norms = [
-            remembered[own.statistics[0]]
-            for own in seen
-            if own.statistics is not None and own.statistics[0] in remembered
-        ]
-        """In order of computation."""
-        self.remembered = set(remembered)
-        self.part = max(1, int(PART_VALUES / program.cost.values))
-        self.part = program.examples.together or self.part
+            norm = Norm(*(torch.from_numpy(x.astype(np.float32)) for x in each))
+            self.remembered[own.mean] = norm
 
     def slope(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
-        """The gradient of the distance with respect to the inputs.
+        """The gradient of the distance with respect to the inputs."""
+        x = inputs.detach().requires_grad_()
+        (found,) = torch.autograd.grad(self.distance(x, labels, classes), x)
+        return found
 
-        Examples meet in means over all of them alone. Once it is known how the distance changes
-        with these, each part of the inputs has its gradient for itself, in little memory.
+    def distance(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
+        """How far what leaves the normalisations is from what they remember, per unit.
+
+        Of classifiers also, `classes` times, how far the answers are from these labels.
         """
-        parts, wanted = (torch.split(own, self.part) for own in (inputs, labels))
-        moments = [own.requires_grad_() for own in self.moments(inputs)]
-        slopes = torch.autograd.grad(self.apart(moments), moments)
-        return torch.cat(
-            [
-                self._slope_of(part.detach().requires_grad_(), own, classes, slopes, len(inputs))
-                for part, own in zip(parts, wanted, strict=True)
-            ]
-        )
-
-    def distance(self, inputs: torch.Tensor) -> torch.Tensor:
-        """How far what leaves the normalisations is from what they remember, per unit."""
-        return self.apart(self.moments(inputs))
-
-    def moments(self, inputs: torch.Tensor) -> list[torch.Tensor]:
-        """Of what enters each normalisation, the mean and that of the squares, (2, units)."""
         found: list[torch.Tensor] = []
 
         def look(at: TracedMap, features: Any, *_: Any) -> None:
-            if self._has(at):
-                values = features.to(torch.float32, copy=True).movedim(1, -1)
-                values = values.reshape(len(values), -1, values.shape[-1])
-                each = torch.full((1, values.shape[1]), 1 / values.shape[1])
-                # Products are much the quickest means, one example at a time exact enough.
-                mean = (each @ values).mean(dim=0)
-                found.append(torch.cat([mean, (each @ values.square_()).mean(dim=0)]))
+            norm = None if at.statistics is None else self.remembered.get(at.statistics[0])
+            if norm is not None:
+                moments = Moments.apply(features)  # type: ignore[no-untyped-call]
+                found.append(norm.distance(*moments))
 
-        total = [torch.zeros(2, len(norm.mean)) for norm in self.norms]
-        with torch.no_grad():
-            for part in torch.split(inputs, self.part):
-                self.program.run_torch(self.tensors, part, look)
-                share = len(part) / len(inputs)
-                total = [one + share * own for one, own in zip(total, found, strict=True)]
-                found.clear()
+        outputs = self.program.run_torch(self.tensors, inputs, look)
+        total = torch.stack(found).mean()
+        if classes and self.classifies and len(outputs) == len(inputs):
+            total = total + classes * functional.cross_entropy(outputs, labels)
         return total
 
-    def apart(self, moments: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The distance, from the moments of what enters the normalisations."""
-        found = []
-        for (mean, power), norm in zip(moments, self.norms, strict=True):
-            scale = norm.variance + FLOOR
-            centre = norm.scale * mean + norm.shift
-            variance = norm.scale.square() * (power - mean.square()).clamp_min(0)
-            spread = (variance + FLOOR).sqrt() - scale.sqrt()
-            found.append((((centre - norm.mean).square() + spread.square()) / scale).mean())
-        return torch.stack(found).mean()
 
-    def _slope_of(
-        self,
-        part: torch.Tensor,
-        labels: torch.Tensor,
-        classes: float,
-        slopes: Sequence[torch.Tensor],
-        examples: int,
-    ) -> torch.Tensor:
-        """The gradient of one part of so many examples; slopes: of the distance, by the moments.
+class Moments(torch.autograd.Function):
+    """The means of values (examples, units, ...) and of their squares, (2, units).
 
-        Of classifiers also, `classes` times, of how far the answers are from these labels.
-        """
-        ends: list[torch.Tensor] = []
-        further: list[torch.Tensor] = []
-        left = iter(slopes)
+    For its gradient it keeps the values, as the normalisation that they enter does: not twice.
+    """
 
-        def look(at: TracedMap, features: Any, *_: Any) -> None:
-            if self._has(at):
-                rows = features.numel() // features.shape[1] * examples // len(part)
-                ends.append(features)
-                further.append(_slope_at(features.detach(), next(left) / rows))
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        """Products are much the quickest means, and one example at a time exact enough."""
+        ctx.save_for_backward(values)
+        rows = values.to(torch.float32, copy=True).movedim(1, -1)
+        rows = rows.reshape(len(rows), -1, rows.shape[-1])
+        each = torch.full((1, rows.shape[1]), 1 / rows.shape[1])
+        mean = (each @ rows).mean(dim=0)
+        return torch.cat([mean, (each @ rows.square_()).mean(dim=0)])
 
-        outputs = self.program.run_torch(self.tensors, part, look)
-        if classes and self.classifies and len(outputs) == len(part):
-            ends.append(functional.cross_entropy(outputs, labels, reduction="sum"))
-            further.append(torch.tensor(classes / examples))
-        (found,) = torch.autograd.grad(ends, part, further)
-        return found
-
-    def _has(self, at: TracedMap) -> bool:
-        return at.statistics is not None and at.statistics[0] in self.remembered
-
-
-def _slope_at(values: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
-    """Of each value (examples, units, ...): the slope of its unit."""
-    of_mean, of_power = slopes
-    rest, one = torch.zeros_like(of_mean), torch.ones_like(of_mean)
-    # The quickest operation for that.
-    return functional.batch_norm(values, rest, one, 2 * of_power, of_mean, eps=0.0)
+    @staticmethod
+    def backward(ctx: Any, slopes: torch.Tensor) -> torch.Tensor:
+        """Of each value: (its unit's slope of the mean + 2 x that of the power) / rows."""
+        (values,) = ctx.saved_tensors
+        of_mean, of_power = slopes / (values.numel() // values.shape[1])
+        rest, one = torch.zeros_like(of_mean), torch.ones_like(of_mean)
+        # The quickest operation for that.
+        return functional.batch_norm(values, rest, one, 2 * of_power, of_mean, eps=0.0)
 
 
 def _parts(rows: Any, program: ModuleProgram) -> list[Any]:
