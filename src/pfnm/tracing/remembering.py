@@ -246,13 +246,12 @@ class Moments(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
-        """Products are much the quickest means, and one example at a time exact enough."""
+        """Products are much the quickest means."""
         ctx.save_for_backward(values)
-        rows = values.to(torch.float32, copy=True).movedim(1, -1)
-        rows = rows.reshape(len(rows), -1, rows.shape[-1])
-        each = torch.full((1, rows.shape[1]), 1 / rows.shape[1])
-        mean = (each @ rows).mean(dim=0)
-        return torch.cat([mean, (each @ rows.square_()).mean(dim=0)])
+        rows = values.to(torch.float32, copy=True).movedim(1, -1).flatten(0, -2)
+        each = torch.full((1, len(rows)), 1 / len(rows))
+        mean = each @ rows
+        return torch.cat([mean, each @ rows.square_()])
 
     @staticmethod
     def backward(ctx: Any, slopes: torch.Tensor) -> torch.Tensor:
