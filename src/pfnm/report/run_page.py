@@ -350,7 +350,7 @@ def _left_out(told: Told) -> Section | None:
     if not methods:
         return None
     found: list[list[Cell]] = [
-        [site, number, reason, ", ".join(titles)]
+        [site, number, reason, "; ".join(titles)]
         for (number, site, reason), titles in sorted(methods.items())
     ]
     return Section("Left out", f"{plural(len(found), 'time')} a site was left out", "",
