@@ -41,7 +41,7 @@ from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networ
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import Array, BoolArray, Network
+from pfnm.networks.network import Array, BoolArray, Network, Tensor
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
@@ -97,6 +97,7 @@ def fuse_joint(
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
     to_fit = probe(ordered, FIT_PROBES, fit_rng)
+    ordered = in_one_frame(ordered, to_fit.inputs)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
     active = activities(ordered, to_match)
     graph = sites.networks[0].graph
@@ -156,6 +157,16 @@ def fuse_joint(
         site_agreement=max(0.0, *site_agreements(ordered, to_check)),
         candidates=tuple(tried),
     )
+
+
+def in_one_frame(sites: Sites, inputs: Tensor) -> Sites:
+    """The sites, whose residual streams stand in coordinates that they share (of modules some)."""
+    own = [network.tensors for network in sites.networks]
+    found = sites.networks[0].program.in_one_frame(own, inputs)
+    if found is own:
+        return sites
+    pairs = zip(sites.networks, found, strict=True)
+    return replace(sites, networks=[replace(network, tensors=t) for network, t in pairs])
 
 
 def centred(network: Network, known: BoolArray) -> Network:

@@ -66,6 +66,10 @@ class Perceptron:
             ]
         )
 
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Any) -> Any:
+        """As they are: each of its hidden units does something of its own."""
+        return sites
+
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
         """The values that leave the first layer, (examples, units)."""
         layer = _layer(tensors, self.maps[0])
