@@ -168,6 +168,13 @@ def test_language_models_write_the_text_on_which_they_are_fused() -> None:
     written = sites.inputs.pool.astype(int)
     follows = (written[:, 1:] - written[:, :-1]) % tokens == 1
     assert follows[:, 2:].mean() > 0.9  # they count
+    rng, many = np.random.default_rng(0), len(written)
+    taught, judges = (
+        {row.tobytes() for row in make(sites.networks, many, rng)}
+        for make in (sites.inputs.make, sites.inputs.make_to_judge)
+    )
+    assert len(taught) > len(judges) > 0
+    assert not taught & judges  # what was taught judges nothing
     fusion = pfnm.fuse(sites, budget=2.0)
     answers = fusion.network.run(counting[:, :-1].numpy().astype(np.float32)).argmax(axis=1)
     assert (answers == counting[:, 1:].flatten().numpy()).mean() > 0.9

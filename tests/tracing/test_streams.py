@@ -86,7 +86,7 @@ def networks(models: Sequence[nn.Module]) -> list[Network]:
 def framed(found: Sequence[Network]) -> Sequence[Network] | None:
     """The networks in one frame; None where they stay as they are."""
     own = [network.tensors for network in found]
-    result = found[0].program.in_one_frame(own, tokens(60).float().numpy())
+    result = found[0].program.in_one_frame(own, lambda: tokens(60).float().numpy())
     if result is own:
         return None
     return [replace(network, tensors=t) for network, t in zip(found, result, strict=True)]

@@ -41,11 +41,12 @@ from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networ
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import Array, BoolArray, Network, Tensor
+from pfnm.networks.network import Array, BoolArray, Network
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
 FIT_PROBES = 1500
+FRAME_SEED = 0  # of the inputs by which streams are rotated
 RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
 MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
@@ -97,7 +98,6 @@ def fuse_joint(
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
     to_fit = probe(ordered, FIT_PROBES, fit_rng)
-    ordered = in_one_frame(ordered, to_fit.inputs)
     to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
     active = activities(ordered, to_match)
     graph = sites.networks[0].graph
@@ -159,9 +159,10 @@ def fuse_joint(
     )
 
 
-def in_one_frame(sites: Sites, inputs: Tensor) -> Sites:
+def in_one_frame(sites: Sites) -> Sites:
     """The sites, whose residual streams stand in coordinates that they share (of modules some)."""
     own = [network.tensors for network in sites.networks]
+    inputs = partial(probes_for, sites, FIT_PROBES, np.random.default_rng(FRAME_SEED))
     found = sites.networks[0].program.in_one_frame(own, inputs)
     if found is own:
         return sites

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,7 +66,7 @@ class Perceptron:
             ]
         )
 
-    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Any) -> Any:
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Callable[[], Any]) -> Any:
         """As they are: each of its hidden units does something of its own."""
         return sites
 

@@ -75,11 +75,11 @@ class Program(Protocol):
         the tensors are. A visitor that gives tensors needs it.
         """
 
-    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Any) -> Any:
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Callable[[], Any]) -> Any:
         """Tensors of several networks, changed in what their outputs do not depend on.
 
-        What could be in any coordinates is brought into those in which the networks, given these
-        inputs, are most alike. What stays as it is may be the same arrays.
+        What could be in any coordinates is brought into those in which the networks are most alike
+        on inputs, which are made if there is use for them. Without any change it is `sites` itself.
         """
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:

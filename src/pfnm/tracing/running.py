@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from math import prod
@@ -206,7 +206,7 @@ class ModuleProgram:
         """Nothing: a first map's values would be too many to keep."""
         return None
 
-    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Any) -> Any:
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Callable[[], Any]) -> Any:
         """The sites' tensors, residual streams rotated into coordinates that they share."""
         return in_one_frame(self.trace.streams, self.trace.graph, self.run, sites, inputs)
 

@@ -126,7 +126,9 @@ def folded(
                 result[name] = np.full_like(tensors[name], rest)
     if not stream.centred:
         return result
-    width = graph.sizes({name: own.shape for name, own in tensors.items()})[stream.group]
+    name = next(own for own in graph.tensors_of(stream.group) if own not in stream.own)
+    place = [axis.space for axis in graph.axes[name]].index(stream.group)
+    width = tensors[name].shape[place]
     return turned(stream, result, np.eye(width) - 1 / width, graph)
 
 
@@ -171,12 +173,16 @@ def in_one_frame(
     graph: UnitGraph,
     run: Callable[..., Any],
     sites: Sequence[Mapping[str, Tensor]],
-    inputs: Tensor,
+    make: Callable[[], Tensor],
 ) -> Sequence[Mapping[str, Tensor]]:
     """The sites' tensors, every stream that is free to be rotated in one frame for all of them.
 
-    run: of a program. Whether a stream is free is proved: each site answers as before.
+    run: of a program. make: inputs, which it is seen on. Whether a stream is free is proved: each
+    site answers as before.
     """
+    if not streams:
+        return sites
+    inputs = make()
     for stream in streams:
         if not all(set(graph.tensors_of(stream.group)) <= own.keys() for own in sites):
             continue
@@ -185,7 +191,7 @@ def in_one_frame(
         if len(known) < len(sites):
             continue
         values = [_given(stream, own, run, inputs) for own in known]
-        if len({own.shape for own in values}) > 1:  # of other widths
+        if len({own.shape for own in values}) > 1 or not values[0].size:  # of other widths
             continue
         turns = rotations(values, centred=stream.centred)
         found = [turned(stream, *pair, graph) for pair in zip(known, turns, strict=True)]
@@ -200,14 +206,14 @@ def _given(
 ) -> Array:
     """What all norms over a stream give, (rows, width)."""
     first = {norm.readers[0].weight for norm in stream.norms if norm.readers}
-    found: list[Array] = []
+    found: list[Array] = [np.empty((0, 0))]
 
     def visit(at: WeightAtWork, features: Any, _: Any) -> None:
         if at.weight in first and features is not None:
             found.append(np.asarray(features, dtype=float))
 
     run(tensors, inputs, visit, rows=ROWS)
-    return np.concatenate(found)
+    return np.concatenate(found[1:] or found)
 
 
 def _same(before: Tensor, after: Tensor) -> bool:
