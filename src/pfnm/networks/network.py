@@ -151,7 +151,7 @@ class Network:
             )
         if tensor.size == 0:
             raise PFNMError(f"{self.name}: tensor {name!r} is empty, shape {tensor.shape}")
-        if not all_finite(tensor):
+        if not np.isfinite(tensor).all():
             raise PFNMError(
                 f"{self.name}: tensor {name!r} holds NaN or infinite values; train this site again "
                 "or leave it out"
@@ -250,13 +250,6 @@ class Network:
     def dtype(self) -> np.dtype[Any]:
         """The widest floating-point type among the tensors."""
         return np.result_type(*(tensor.dtype for tensor in self.tensors.values()))
-
-
-def all_finite(tensor: Tensor) -> bool:
-    """Whether no number is NaN or infinite; the sum of squares tells it sooner, where it is."""
-    with np.errstate(over="ignore"):
-        total = np.vdot(tensor, tensor)
-    return bool(np.isfinite(total) or np.isfinite(tensor).all())
 
 
 def _listed(labels: Sequence[Label]) -> str:
