@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -110,16 +111,17 @@ def rotated(model: Model, *, centred: bool) -> Model:
     other = Model(layer_norm if centred else rms_norm)
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
-        readers = [*other.ups, other.head]
-        for norm, reader in zip(other.norms, readers, strict=True):
+        readers = [cast(nn.Linear, own) for own in (*other.ups, other.head)]
+        norms = [cast(nn.LayerNorm, own) for own in other.norms]
+        for norm, reader in zip(norms, readers, strict=True):
             if centred:
-                reader.bias += reader.weight @ norm.bias
+                reader.bias.add_(reader.weight @ norm.bias)
                 norm.bias.zero_()
             reader.weight.copy_((reader.weight * norm.weight) @ turn)
             norm.weight.fill_(1)
         take = torch.eye(WIDTH) - (1 / WIDTH if centred else 0)
         other.embedding.weight.copy_(other.embedding.weight @ take @ turn)
-        for down in other.downs:
+        for down in (cast(nn.Linear, own) for own in other.downs):
             down.weight.copy_(turn.T @ take @ down.weight)
             down.bias.copy_(turn.T @ take @ down.bias)
     return other
