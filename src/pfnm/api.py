@@ -268,7 +268,7 @@ def fuse_sites(
     if method not in METHODS:
         raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
     sites.check_unchanged()
-    if method == "joint":
+    if method == "joint" and start is None:  # those that start from assignments share their frame
         sites = in_one_frame(sites)
     prior = Prior.fit(sites.networks) if prior is None else prior
     if sites.class_counts is not None and not prior.choices.class_share:
