@@ -28,6 +28,8 @@ CUT = """() => [...document.querySelectorAll("figure.drawn-here svg text")].filt
     const shown = getComputedStyle(text).opacity > 0;
     return shown && (own.right > all.right + 1 || own.left < all.left - 1);
 }).map(text => text.textContent)"""  # words of charts that do not fit into them
+SQUEEZED = """() => [...document.querySelectorAll(".stacks")].filter(
+    place => place.scrollWidth > place.clientWidth).map(place => place.ariaLabel)"""
 PATIENCE = 60_000  # milliseconds: machines may be busy
 
 
@@ -83,6 +85,7 @@ def check_opens(browser: Any, path: Path, scheme: str, width: int) -> None:
         assert drawn.locator("h3").inner_text() in told
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not page.evaluate(CUT)
+    assert not page.evaluate(SQUEEZED)  # tables whose cells stand below each other on a phone
     results = Axe().run(page)
     assert not results.response["violations"], results.generate_report()
     opened.close()

@@ -171,7 +171,10 @@ def wait_for_training(deployment: Deployment, hospital: str) -> None:
 def test_the_script_stops_what_it_started(tmp_path: Path, number: int) -> None:
     command = [sys.executable, str(EXAMPLE / "deploy.py"), "--folder", str(tmp_path)]
     log = tmp_path / "logs" / "north.log"
-    with subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE) as script:
+    before = signal.signal(number, signal.SIG_DFL)  # a shell's background jobs ignore SIGINT
+    script = subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE)
+    signal.signal(number, before)
+    with script:
         until(lambda: log.exists() and "SuperNode ID" in log.read_text(), "a SuperNode")
         script.send_signal(number)
         assert script.wait(SECONDS) == 130

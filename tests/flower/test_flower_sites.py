@@ -16,6 +16,7 @@ import pfnm
 from pfnm.errors import PFNMError
 from pfnm.flower import PFNMStrategy, client_app
 from pfnm.flower.private import Ledger, Privacy, Spent
+from pfnm.fusing.atoms import part_of
 from pfnm.lab.method import accuracy, train_local
 from pfnm.lab.robust import LEAST_LIKENESS, copies, odd_ones, site_likenesses
 from pfnm.lab.server import Server, combine, sites_of
@@ -80,6 +81,34 @@ def test_networks_that_are_trained_already_are_collected_once(tmp_path: Path) ->
     np.testing.assert_allclose(
         kept.run(split.data.test_inputs), strategy.network.run(split.data.test_inputs), atol=1e-5
     )
+
+
+def test_once_rounds_are_averaged_sites_come_and_go(tmp_path: Path) -> None:
+    """One is away for two rounds, and one sends a network of its own width."""
+    split = digits_in_files(SETTING, tmp_path)
+    nodes = nodes_of(tmp_path)
+    grid = LocalGrid(client_app(), nodes)
+    strategy = PFNMStrategy(split.start(0), input_range=split.input_range, evaluate=False)
+    strategy.start(grid, ArrayRecord(), 1, train_config=TRAINING)
+    strategy.server = replace(strategy.server, averaging=True)
+    assert strategy.network is not None
+    widths = strategy.network.widths
+    grid.silent = {1}
+    strategy.start(grid, ArrayRecord(), 2, timeout=0.5, train_config=TRAINING)
+    assert strategy.left_out == {"site1": "it did not answer in time"}
+    grid.silent, grid.app = set(), client_app(train=narrower_at_site2)
+    strategy.start(grid, ArrayRecord(), 1, train_config=TRAINING)
+    assert strategy.round == 4
+    assert list(strategy.left_out) == ["site2"]
+    assert strategy.left_out["site2"].startswith("sent layers of {'hidden1': 39,")
+    assert strategy.network.widths == widths
+
+
+def narrower_at_site2(network: Network, *_: object) -> Network:
+    """No training; one site leaves its last hidden unit out."""
+    if network.name != "site2":
+        return network
+    return part_of(network, {"hidden1": np.arange(network.widths["hidden1"] - 1)})
 
 
 def test_a_site_joins_late_and_another_drops_and_comes_back(tmp_path: Path) -> None:

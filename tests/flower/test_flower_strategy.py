@@ -57,6 +57,10 @@ def bad_answers() -> dict[str, tuple[RecordDict | Error | None, str]]:
     counted["metrics"] = MetricRecord({"class-counts": [1, -1, 2]})
     return {
         "shape": (arrays(network, first=first[:1]), "shape"),
+        "deeper": (
+            RecordDict({"arrays": arrays_of(random_network(3, (6, 5, 5, 3)))}),
+            "'layers.2.bias' is missing, or is none of this network's",
+        ),
         "inputs": (arrays(network, first=first[:, :4]), "4 inputs, expected 6"),
         "nan": (arrays(network, first=nan), "NaN"),
         "whole numbers": (arrays(network, first=np.ones((5, 6), dtype=int)), "floating point"),

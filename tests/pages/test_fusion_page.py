@@ -21,8 +21,10 @@ from pfnm.cli.console import app
 from pfnm.errors import PFNMError
 from pfnm.networks.perceptron import mlp
 from pfnm.pages.account import account
+from pfnm.pages.classes import classes_known
 from pfnm.pages.fusion import fusion_page
-from pfnm.pages.units import counted_steps, in_words, membership, unit_chart
+from pfnm.pages.page import Table
+from pfnm.pages.units import counted_steps, in_words, membership, shared_chart, unit_chart
 from pfnm.report.of import report_of
 
 LARGEST = 5_000_000  # bytes
@@ -73,6 +75,29 @@ def test_units_of_the_most_sites_stand_first() -> None:
         ("a", 0, 0, 1, 3), ("a", 1, 2, 0, 1), ("b", 0, 0, 0, 3), ("b", 2, 1, 1, 1),
         ("c", 0, 0, 0, 3),
     ]  # fmt: skip
+
+
+def test_what_many_sites_share_is_told_in_words() -> None:
+    both = unit_chart("hidden", [np.array([0, 1]), np.array([1, 2])], ["a", "b"])
+    assert "2 sites, 3 global units: 1 come from both." in both.says
+    most = 1000
+    chart = shared_chart({"hidden": [1] * most}, {"hidden": "red"})
+    assert [row[0] for row in chart.rows][-2:] == ["257 to 512", "513 to 1000"]
+    assert chart.spec["encoding"]["x"]["axis"] == {"labelAngle": -40, "labelOverlap": False}
+
+
+def test_a_table_with_long_text_can_stack() -> None:
+    long = "so much that it cannot stand beside two other columns"
+    html = Table(("claim", "holds", "measured"), [["a", "yes", long]]).html("t")
+    assert "<div class='scroll whole stacks'" in html
+    assert f"data-head='measured'>{long}</td>" in html
+    assert "stacks" not in Table(("option", "value"), [["a", long]]).html("t")
+
+
+def test_the_few_classes_that_a_site_does_not_know_are_named() -> None:
+    known = np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0]], dtype=bool)
+    assert classes_known(known, ["a", "b", "c"]) == ["all", "all but b", "b"]
+    assert classes_known(np.ones((2, 3), dtype=bool), ["a", "b", "c"]) == []
 
 
 def test_colours_stand_for_all_numbers_of_sites() -> None:
@@ -227,4 +252,4 @@ def test_sites_that_know_different_classes_tell_which(tmp_path: Path) -> None:
     labels = [["a", "b", "c"], ["b", "c", "<i>"], ["a", "b", "c"]]
     html = pfnm.fuse(networks(3), labels=labels).report().html
     assert "classes it knows" in html
-    assert "<td class='text'>&lt;i&gt;, b, c</td>" in html
+    assert "<td class='text'>all but &lt;i&gt;</td>" in html

@@ -15,6 +15,7 @@ from pfnm.errors import PFNMError
 from pfnm.lab.methods import METHODS
 from pfnm.lab.runs import simulate
 from pfnm.lab.setting import Setting
+from pfnm.pages.page import Table
 from pfnm.report.of import report_of
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -52,6 +53,11 @@ def test_a_run_is_told_by_its_end(run: Path) -> None:
     assert len(page.html.encode()) < LARGEST
     names = [section.name for section in page.sections]
     assert names == ["Rounds", "Methods", "Classes", "Costs", "Left out", "Provenance"]
+    (table,) = page.sections[4].parts
+    assert isinstance(table, Table)
+    lost = {(site, row["round"]) for row in rows for site in row["left_out"]}
+    assert {(site, number) for site, number, *_ in table.rows} == lost
+    assert len(table.rows) == len(lost)  # a line, whichever methods it happened to
 
 
 def test_a_run_that_was_stopped_says_so(run: Path, tmp_path: Path) -> None:

@@ -185,7 +185,10 @@ class PFNMStrategy(Strategy):
         number = self.round + 1
         self.left_out = {}
         returned, counts = self._read(answers(self._sent, replies), number)
-        self.left_out = {name: one_line(reason) for name, reason in self.left_out.items()}
+        self.left_out = {
+            name: one_line(reason.removeprefix(f"{name}: "))
+            for name, reason in self.left_out.items()
+        }
         for name, reason in self.left_out.items():
             log(WARNING, "round %d: %s is left out: %s", number, name, reason)
         if len(returned) < self.min_sites:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pfnm.networks.network import Array
+from pfnm.networks.network import Array, BoolArray
 from pfnm.pages.charts import Chart, axis, heat, shortened, spread_steps, stepped, tip
 from pfnm.pages.text import between, plural
 
@@ -61,6 +61,20 @@ def classes_chart(
         rows,
         dict(zip(words, colours, strict=True)),
     )
+
+
+def classes_known(known: BoolArray, labels: Sequence[str]) -> list[str]:
+    """The classes of each site (sites, classes), or the few it does not; none if all know all."""
+    if known.all():
+        return []
+    names = np.array(labels)
+    found = []
+    for site in known:
+        if 2 * site.sum() <= site.size:
+            found.append(", ".join(names[site]))
+        else:
+            found.append("all" if site.all() else "all but " + ", ".join(names[~site]))
+    return found
 
 
 def _together(table: Array, most: int, what: str, first: int) -> tuple[Array, list[str]]:

@@ -15,7 +15,7 @@ from pfnm.fusing.solution import Solution
 from pfnm.networks.network import Array, Network
 from pfnm.pages.account import Account, numbers
 from pfnm.pages.charts import SERIES, coloured
-from pfnm.pages.classes import classes_chart
+from pfnm.pages.classes import classes_chart, classes_known
 from pfnm.pages.groups import groups_chart
 from pfnm.pages.page import Listed, Page, Panels, Section, Table
 from pfnm.pages.provenance import provenance
@@ -199,7 +199,9 @@ def _sites(told: Account, network: Network | None, sites: Sites | None) -> Secti
     counts = told.class_counts
     examples = None if counts is None else np.array(counts)
     weights = numbers(told.options.get("site_weights"))
-    classes = _classes(network, sites)
+    classes = []
+    if sites is not None and network is not None and network.labels is not None:
+        classes = classes_known(sites.known, [str(label) for label in network.labels])
     rows: list[list[Any]] = []
     for place, site in enumerate(told.sites):
         row: list[Any] = [site.name, ", ".join(map(str, site.widths.values())), site.parameters]
@@ -221,14 +223,6 @@ def _sites(told: Account, network: Network | None, sites: Sites | None) -> Secti
         heading += f"; a site has seen {between(held.tolist())} of {examples.shape[1]} classes"
     parts.append(Table(columns, rows, "Sites"))
     return Section("Sites", heading, "", parts)
-
-
-def _classes(network: Network | None, sites: Sites | None) -> list[str]:
-    """Which classes each site knows, where not all know all."""
-    if network is None or network.labels is None or sites is None or sites.known.all():
-        return []
-    names = np.array(list(map(str, network.labels)))
-    return [", ".join(names[own]) for own in sites.known]
 
 
 def _assumed(told: Account) -> Section | None:

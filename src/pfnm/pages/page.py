@@ -22,9 +22,19 @@ from typing import Protocol
 from pfnm.errors import PFNMError
 from pfnm.formats.files import check_output, write_whole
 from pfnm.pages.charts import Chart, Colours
-from pfnm.pages.text import Cell, as_json, column_class, data_value, read, sentence, text
+from pfnm.pages.text import (
+    LONG_COLUMN,
+    Cell,
+    as_json,
+    column_class,
+    data_value,
+    read,
+    sentence,
+    text,
+)
 
 MOST_AT_ONCE = 30  # rows of a table; one with more scrolls
+MOST_ON_A_PHONE = 2  # columns, one with long text among them; of more, cells stand below each other
 FRAME_HEIGHT = 760  # pixels, of the page within a notebook
 
 
@@ -48,10 +58,14 @@ class Panels:
     """The marks of series that have some, as text."""
 
     def html(self, name: str) -> str:
-        """Buttons first, for they belong to all charts."""
-        found = "".join(chart_html(own, f"{name}-{n}") for n, own in enumerate(self.charts, 1))
-        kind = "panels wide" if self.wide else "panels one" if len(self.charts) == 1 else "panels"
-        return f"{self._legend(name)}<div class='{kind}' id='{name}'>{found}</div>"
+        """Buttons first, where they belong to several charts; those of one stand with it."""
+        legend, alone = self._legend(name), len(self.charts) == 1
+        found = "".join(
+            chart_html(own, f"{name}-{n}", legend if alone else "")
+            for n, own in enumerate(self.charts, 1)
+        )
+        kind = "panels wide" if self.wide else "panels one" if alone else "panels"
+        return f"{'' if alone else legend}<div class='{kind}' id='{name}'>{found}</div>"
 
     def _legend(self, name: str) -> str:
         if not self.series:
@@ -90,17 +104,20 @@ class Table:
             f"<th scope='col'{kind}><button type='button'>{text(column)}</button></th>"
             for column, kind in zip(self.columns, kinds, strict=True)
         )
+        stacks = LONG_COLUMN in kinds and len(kinds) > MOST_ON_A_PHONE
+        told = [f" data-head='{text(column)}'" if stacks else "" for column in self.columns]
         body = "".join(
             "<tr>"
             + "".join(
-                f"<td{kind}{data_value(value)}>{text(shown)}</td>"
-                for (value, shown), kind in zip(row, kinds, strict=True)
+                f"<td{kind}{data_value(value)}{head}>{text(shown)}</td>"
+                for (value, shown), kind, head in zip(row, kinds, told, strict=True)
             )
             + "</tr>"
             for row in pairs
         )
         title = f"<h3 id='{name}'>{text(self.title)}</h3>" if self.title else ""
         size = "scroll whole" if len(pairs) <= MOST_AT_ONCE else "scroll"
+        size += " stacks" if stacks else ""
         label = f" aria-labelledby='{name}'" if self.title else ""
         return (
             f"{title}<div class='{size}' tabindex='0' role='region' aria-label="
@@ -204,7 +221,7 @@ def check_page(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
     javascript()
 
 
-def chart_html(chart: Chart, name: str) -> str:
+def chart_html(chart: Chart, name: str, legend: str = "") -> str:
     """A figure: title, what is to be seen, the chart, and its data as a table and as CSV."""
     embedded = {
         "columns": dict(chart.columns),
@@ -217,7 +234,7 @@ def chart_html(chart: Chart, name: str) -> str:
     )
     return (
         f"<figure class='drawn-here' id='{name}'><figcaption><h3>{text(chart.title)}</h3>"
-        f"<p>{text(chart.says)}</p></figcaption>"
+        f"<p>{text(chart.says)}</p></figcaption>{legend}"
         + (f"<ul class='ramp'>{steps}</ul>" if steps else "")
         + "<div class='chart'><div></div></div><details class='data'><summary>Data of this chart"
         "</summary><button type='button'>Download CSV</button><div class='scroll' tabindex='0' "

@@ -37,9 +37,13 @@ def search(told: Account) -> Section | None:
         heading = f"The best of {len(told.candidates)} fusions that were tried was kept"
         says = (
             "Each was judged without data, by how often it answers as the sites together do: "
-            f"{best:.0%} for the one that was kept. (Of perceptrons only inputs count here of "
-            "which the sites are sure, so that it is more than the likeness above.)"
+            f"{best:.0%} for the one that was kept."
         )
+        if told.agreement is not None and f"{best:.0%}" != f"{told.agreement:.0%}":
+            says += (
+                " (Only inputs count here of which the sites are sure, so that it is not the "
+                "likeness above.)"
+            )
     else:
         heading, says = "How the matching settled", ""
     parts = []

@@ -16,6 +16,7 @@ COMMANDING = re.compile(
 )
 OPTION = re.compile(r"--[a-z][a-z-]{1,24}")
 LONG = 40  # characters: such a text needs a wide column
+LONG_COLUMN = " class='long'"
 Cell = str | int | float | None
 
 
@@ -68,7 +69,7 @@ def column_class(values: Sequence[tuple[Cell, str]]) -> str:
     if values and all(isinstance(value, int | float | None) for value, _ in values):
         return " class='number'"
     long = any(len(shown) > LONG for _, shown in values)
-    return " class='long'" if long else " class='text'"
+    return LONG_COLUMN if long else " class='text'"
 
 
 def share(part: float, whole: float) -> str:

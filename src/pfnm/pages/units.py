@@ -31,6 +31,7 @@ MOST_COLUMNS = 120  # of a picture that shows shares
 CONFIDENCE_BINS = 10
 SURE = 0.5  # of draws in which a unit stays
 MOST_COUNTS = 30  # numbers of sites that have a bar of their own
+SHORT_COUNT = 4  # characters below a bar; longer ones are turned
 
 
 def unit_chart(group: str, assignments: Sequence[IntArray], names: Sequence[str]) -> Chart:
@@ -42,10 +43,15 @@ def unit_chart(group: str, assignments: Sequence[IntArray], names: Sequence[str]
     popularity = (table >= 0).sum(axis=0)
     order = np.lexsort((*(table < 0)[::-1], -popularity))
     several = int((popularity > 1).sum())
+    all_sites = int((popularity == len(names)).sum())
+    shared = (
+        f"{several:,} come from both"
+        if len(names) == 2
+        else f"{several:,} come from two sites or more, {all_sites:,} from all"
+    )
     says = (
-        f"{plural(len(names), 'site')}, {plural(popularity.size, 'global unit')}: {several:,} come "
-        f"from two sites or more, {int((popularity == len(names)).sum()):,} from all. Units of the "
-        "most sites stand on the left."
+        f"{plural(len(names), 'site')}, {plural(popularity.size, 'global unit')}: {shared}. Units "
+        "of the most sites stand on the left."
     )
     members = int((table >= 0).sum())
     if len(names) <= MOST_ROWS and members <= MOST_CELLS:
@@ -186,12 +192,14 @@ def shared_chart(shared: Mapping[str, Sequence[int]], series: Colours) -> Chart:
             totals[label, name] = totals.get((label, name), 0) + int(number)
     units = sum(totals.values())
     alone = sum(int(counts[0]) for counts in shared.values() if counts)
+    turned = any(len(own) > SHORT_COUNT for own in labels)
     spec = base(
         230,
         mark={"type": "bar", "cornerRadiusEnd": 1},
         encoding={
             "x": axis("sites", "sites that share a unit", "ordinal", sort=labels,
-                      axis={"labelAngle": 0}, scale={"domain": labels}),
+                      axis={"labelAngle": -40, "labelOverlap": False} if turned
+                      else {"labelAngle": 0}, scale={"domain": labels}),
             "y": axis("units", "global units"),
             "color": by_series(series),
             "tooltip": tip(("series", "layer"), ("sites", "sites"), ("units", "units", ",")),

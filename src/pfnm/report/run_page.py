@@ -31,7 +31,7 @@ from pfnm.pages.charts import (
 from pfnm.pages.classes import classes_chart
 from pfnm.pages.page import Page, Panels, Section, Table
 from pfnm.pages.provenance import shown_option
-from pfnm.pages.text import plural
+from pfnm.pages.text import Cell, plural
 
 TOGETHER = ("ensemble", "weighted")  # not one network: lines to compare with
 LEVELS = ("local", *TOGETHER)  # the same in every round
@@ -342,15 +342,19 @@ def _seconds(told: Told) -> Panels:
 
 
 def _left_out(told: Told) -> Section | None:
-    found = [
-        [METHODS[row["method"]].title, row["round"], site, reason]
-        for row in told.rows
-        for site, reason in row["left_out"].items()
-    ]
-    if not found:
+    methods: dict[tuple[int, str, str], list[str]] = {}
+    for row in told.rows:
+        for site, reason in row["left_out"].items():
+            title = METHODS[row["method"]].title
+            methods.setdefault((row["round"], site, reason), []).append(title)
+    if not methods:
         return None
+    found: list[list[Cell]] = [
+        [site, number, reason, "; ".join(titles)]
+        for (number, site, reason), titles in sorted(methods.items())
+    ]
     return Section("Left out", f"{plural(len(found), 'time')} a site was left out", "",
-                   [Table(("method", "round", "site", "why"), found, "Left out")])  # fmt: skip
+                   [Table(("site", "round", "why", "methods"), found, "Left out")])  # fmt: skip
 
 
 def _provenance(told: Told) -> Section:
