@@ -3,7 +3,8 @@
     python benchmarks/modules.py
 
 Each case runs in a process of its own. Memory is what fusing adds to the process at its largest,
-beside the modules' own parameters.
+beside the modules' own parameters. Processor seconds say more than seconds where the machine does
+other work too (its load is told).
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ def measured(case: str) -> dict[str, float | str]:
     pfnm.trace(resnet((4, 8), 1), x)  # PyTorch's own start
     own = sum(p.numel() * p.element_size() for module in modules for p in module.parameters())
     before = peak()
-    begin = time.perf_counter()
+    begin, processor = time.perf_counter(), time.process_time()
     fusion = pfnm.fuse(modules, example_inputs=(x,), budget=budget)
-    fused, most = time.perf_counter() - begin, peak()
+    fused, worked = time.perf_counter() - begin, time.process_time() - processor
+    most = peak()
     begin = time.perf_counter()
     pfnm.trace(modules[0], x)
     traced = time.perf_counter() - begin
@@ -94,6 +96,7 @@ def measured(case: str) -> dict[str, float | str]:
         "case": case,
         "trace, s": round(traced, 2),
         "fuse, s": round(fused, 1),
+        "fuse, processor s": round(worked, 1),
         "models, MB": round(own / 2**20),
         "memory added, MB": round((most - before) / 2**20),
         "times the models": round((most - before) / own, 1),
@@ -113,7 +116,8 @@ def main() -> None:
         )
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(rows[-1], flush=True)
-    machine = {"cores": os.cpu_count(), "torch": torch.__version__}
+    load = round(os.getloadavg()[-1], 1)  # of the last fifteen minutes
+    machine = {"cores": os.cpu_count(), "torch": torch.__version__, "load": load}
     OUT.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
 
 

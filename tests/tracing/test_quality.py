@@ -19,12 +19,12 @@ from pfnm.fusing.inputs import Given, Like
 from pfnm.fusing.probes import probe
 from pfnm.fusing.refit import Making
 from pfnm.fusing.tokens import Written
-from pfnm.fusing.wanted import refit_targets
+from pfnm.fusing.wanted import refit_targets, targets_when_asked
 from pfnm.fusing.whole import room_for, side_by_side, whole_network
 from pfnm.lab.data import load_data
 from pfnm.networks.graph import OUTPUT
 from pfnm.tracing import remembering, running
-from pfnm.tracing.remembering import Memory, Moments, Remembered
+from pfnm.tracing.remembering import FLOOR, Memory, Remembered
 from pfnm.verdicts import verdict
 
 EPOCHS, RATE, BATCH = 12, 0.01, 32
@@ -254,22 +254,36 @@ def test_what_is_remembered_is_what_inputs_leave(pair: Digits) -> None:
     assert low <= float(fitted.min()) <= float(fitted.max()) <= high
 
 
-@pytest.mark.parametrize("halves", [True, False])
-@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 5), (6, 4, 3, 5)])
-def test_moments_have_the_gradients_of_what_they_are(shape: tuple[int, ...], halves: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(shape, generator=generator, requires_grad=True)
-    pull = torch.randn(2, 4, generator=generator)
-    values = (2 * x).to(torch.bfloat16) if halves else 2 * x
-    rows = values.float().movedim(1, -1).flatten(0, -2)
-    plain = torch.stack([rows.mean(dim=0), rows.square().mean(dim=0)])
-    (expected,) = torch.autograd.grad(plain, x, pull)
-    values = (2 * x).to(torch.bfloat16) if halves else 2 * x
-    found = Moments.apply(values)  # type: ignore[no-untyped-call]
-    values.relu_()  # what comes next may work in place
-    (slope,) = torch.autograd.grad(found, x, pull)
-    torch.testing.assert_close(found, plain, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(slope, expected, rtol=1e-5, atol=1e-6)
+def test_the_distance_has_the_gradient_of_what_it_is() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 6, 3),
+        nn.BatchNorm2d(6, affine=False), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(96, 5),
+        nn.BatchNorm1d(5), nn.Linear(5, 3),
+    )  # fmt: skip
+    module.train()(3 * torch.rand(50, 1, 8, 8) - 1)  # so that they remember something
+    sites = pfnm.as_sites([module, module], example_inputs=torch.rand(2, 1, 8, 8))
+    memory = Memory(sites.networks[0])
+    x, labels = torch.randn(12, 64, requires_grad=True), torch.arange(12) % 3
+    found = memory.slope(x, labels, 0.5)
+
+    values = x.reshape(-1, 1, 8, 8)
+    apart = []
+    for layer in module.eval():
+        values = layer(values)
+        if not isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            continue
+        mean, variance = torch.zeros(()), torch.ones(())  # of what left it in training
+        if layer.affine:
+            mean, variance = layer.bias.detach(), layer.weight.detach().square()
+        axes = [axis for axis in range(values.dim()) if axis != 1]
+        off = values.mean(dim=axes) - mean
+        spread = (values.var(dim=axes, correction=0) + FLOOR).sqrt() - (variance + FLOOR).sqrt()
+        apart.append(((off.square() + spread.square()) / (variance + FLOOR)).mean())
+        values = values.clone()  # what comes next works in place
+    distance = torch.stack(apart).mean() + 0.5 * nn.functional.cross_entropy(values, labels)
+    (expected,) = torch.autograd.grad(distance, x)
+    assert float((found - expected).norm() / expected.norm()) < 0.1  # of half precision, perhaps
 
 
 def test_the_same_seed_gives_the_same_module(untrained: list[nn.Module]) -> None:
@@ -334,10 +348,19 @@ def test_targets_made_when_asked_for_are_those_made_at_once(
         torch.manual_seed(seed)
         modules.append(Small().eval())
     sites = pfnm.as_sites(modules, example_inputs=EXAMPLE)
-    at_once = pfnm.fuse(sites, budget=2.0)
+    rng = np.random.default_rng(0)
+    widths = sites.networks[0].widths
+    matchings = [
+        {group: tuple(rng.permutation(width) for _ in modules) for group, width in widths.items()}
+        for _ in range(2)
+    ]
+    probing = probe(sites, 50, rng)
+    at_once = refit_targets(sites, matchings, probing)
     monkeypatch.setattr(wanted, "LARGE", 0)
-    when_asked = pfnm.fuse(sites, budget=2.0)
-    assert {"joint", "whole"} <= {one.method for one in at_once.candidates}
-    assert when_asked.candidates == at_once.candidates
-    for name, tensor in at_once.network.tensors.items():
-        np.testing.assert_array_equal(when_asked.network.tensors[name], tensor)
+    when_asked, outward = targets_when_asked(sites, matchings, probing)
+    for made, expected in zip([own() for own in when_asked], at_once, strict=True):
+        assert set(made) == set(expected)
+        for name, own in made.items():
+            np.testing.assert_array_equal(own, expected[name])
+    (name,) = outward()
+    np.testing.assert_array_equal(outward()[name], at_once[1][name])

@@ -1,5 +1,7 @@
 """What enters a convolution and what leaves it, as rows: the one is a matrix times the other."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -69,13 +71,24 @@ def test_positions_are_the_same_whatever_the_network_and_differ_between_examples
 
 
 def test_what_nobody_asks_for_is_not_made() -> None:
-    made: list[int] = []
+    made: list[slice] = []
 
-    def make() -> NDArray[np.float32]:
-        made.append(1)
-        return np.ones((2, 3), np.float32)
+    def make(part: slice) -> NDArray[np.float32]:
+        made.append(part)
+        return np.ones((100, 3), np.float32)[part]
 
-    later = Later(make)
+    later = Later(make, 100)
     assert not made
     assert np.asarray(later, float).dtype == float
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("examples", [1, 5, 40])
+def test_parts_are_the_whole(examples: int) -> None:
+    x = torch.arange(examples * 60.0).reshape(examples, 3, 4, 5)
+    told = {"padding": 1, "stride": 1, "dilation": 1}
+    for make in (partial(plain_rows, x, 50), partial(patches, x, (4, 5), [3, 3], told, 50)):
+        later = Later(make, examples)
+        parts = list(later.parts())
+        assert max(map(len, parts)) < 50 or examples == 1
+        np.testing.assert_array_equal(np.concatenate(parts), np.asarray(later))

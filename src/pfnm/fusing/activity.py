@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from pfnm.fusing.sites import Sites
-from pfnm.networks.network import Array, Network, Tensor
+from pfnm.networks.network import Network, Tensor
 from pfnm.networks.program import Map
 
 
@@ -20,15 +21,15 @@ class Activity:
     change when a ReLU unit's incoming weights grow and its outgoing ones shrink.
     """
 
-    values: list[Array]
+    values: list[Tensor]
     spread: float
     """The mean variance of the values, times their columns."""
     weights: float
     """The mean squared norm of a unit's weights, were they centred."""
 
-    def counting(self, emphasis: float) -> list[Array]:
+    def counting(self, emphasis: float) -> list[Tensor]:
         """Scaled so that all columns together count `emphasis` times as much as the weights do."""
-        scale = np.sqrt(emphasis * self.weights / self.spread) if self.spread > 0 else 0.0
+        scale = sqrt(emphasis * self.weights / self.spread) if self.spread > 0 else 0.0
         return [own * scale for own in self.values]
 
 
@@ -39,11 +40,11 @@ def activities(sites: Sites, inputs: Tensor) -> dict[str, Activity]:
     found = [_of_site(network, groups, inputs) for network in sites.networks]
     result = {}
     for group in groups:
-        own = [values[group] for values, _ in found]
+        own = [values.pop(group) for values, _ in found]  # none is held twice for long
         if not all(own):
             continue
         values = [np.concatenate(columns, axis=1) for columns in own]
-        spread = float(np.mean([v.var() for v in values])) * values[0].shape[1]
+        spread = float(np.mean([v.var(dtype=float) for v in values])) * values[0].shape[1]
         weights = float(np.mean([norms[group] for _, norms in found]))
         result[group] = Activity(values, spread, weights)
     return result
@@ -51,8 +52,8 @@ def activities(sites: Sites, inputs: Tensor) -> dict[str, Activity]:
 
 def _of_site(
     network: Network, groups: list[str], inputs: Tensor
-) -> tuple[dict[str, list[Array]], dict[str, float]]:
-    values: dict[str, list[Array]] = {group: [] for group in groups}
+) -> tuple[dict[str, list[Tensor]], dict[str, float]]:
+    values: dict[str, list[Tensor]] = {group: [] for group in groups}
     norms = dict.fromkeys(groups, 0.0)
     graph, sizes = network.graph, network.sizes
 
@@ -69,6 +70,8 @@ def _of_site(
             places = axes[at.reads].by_unit(group, sizes)
             entries = np.moveaxis(weight.astype(float), at.reads, 0)
             outgoing = np.linalg.norm(entries.reshape(len(entries), -1), axis=1)
+            if network.program.examples is not None:  # of modules, which may be large, in single
+                outgoing = outgoing.astype(np.float32)
             rows = np.ascontiguousarray(features.T, dtype=np.float32)
             values[group].append((rows * outgoing[:, None])[places].reshape(sizes[group], -1))
 

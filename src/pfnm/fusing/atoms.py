@@ -13,7 +13,7 @@ from pfnm.fusing.memory import give_back
 from pfnm.fusing.sites import Sites
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import Array, Network
+from pfnm.networks.network import Array, Network, Tensor
 
 Assignments = Mapping[str, Sequence[IntArray]]
 """Of each group an array a site: the global unit of each of its units, (units,); of a group within
@@ -137,7 +137,7 @@ def group_atoms(
     group: str,
     matched: Assignments,
     prior: Prior,
-    extra: Sequence[Array] | None = None,
+    extra: Sequence[Tensor] | None = None,
 ) -> tuple[list[Array], list[Array], Array]:
     """The atoms of a group: for each site (units, D), precisions (D,), and the prior mean (D,).
 

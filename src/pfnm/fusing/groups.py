@@ -17,7 +17,7 @@ from pfnm.fusing.atoms import Assignments, Side, group_atoms, sides_of, width_of
 from pfnm.fusing.sites import Sites
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import IntArray, UnitGraph
-from pfnm.networks.network import Array, Network
+from pfnm.networks.network import Array, Network, Tensor
 
 SKETCH = 64  # columns that stand for a wider side in a product; sums of all, with random signs
 SKETCH_SEED = 0
@@ -43,7 +43,7 @@ def atoms_of(
     group: str,
     matched: Assignments,
     prior: Prior,
-    extra: Sequence[Array] | None = None,
+    extra: Sequence[Tensor] | None = None,
 ) -> tuple[list[Array], list[Array], Array]:
     """What the units of a group are matched on: atoms, precisions and prior mean; see `match`.
 

@@ -203,7 +203,6 @@ def joint_states(
     With them the orders of groups within others.
     """
     graph = sites.networks[0].graph
-    extras = {group: found.counting(emphasis) for group, found in active.items()}
     known = {} if start is None else dict(start)
     matchings: dict[str, Matching] = {}
     order = list(graph.outer_groups)
@@ -220,7 +219,9 @@ def joint_states(
             group = next_group(graph, left, known)
             left.remove(group)
             own = prior.for_group(group)
-            atoms, precisions, prior_mean = atoms_of(sites, group, known, own, extras.get(group))
+            does = active[group].counting(emphasis) if group in active else None
+            atoms, precisions, prior_mean = atoms_of(sites, group, known, own, does)
+            del does
             give_back(sites.networks[0])
             matchings[group] = match(
                 in_single(atoms, precisions),

@@ -6,7 +6,7 @@ expect; with depth this compounds. Two repairs: norms (weights alone), and least
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -123,7 +123,8 @@ def refit(
             changed, new_bias = _rescaled(values, targets[at.weight], weight, bias, at)
         else:
             missing = targets[at.weight] - np.asarray(values.T, np.float32)
-            entering = np.asarray(features, np.float32)
+            # Those of a module come part by part: all of them at once may be many.
+            entering = features if hasattr(features, "parts") else np.asarray(features, np.float32)
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
             changed = unmatrix(found, weight, at)
         weight[...] = changed
@@ -164,22 +165,21 @@ def unmatrix(found: Tensor, like: Tensor, at: Map) -> Tensor:
 
 
 def _least_squares(
-    entering: Tensor, missing: Tensor, weight: Tensor, bias: Tensor | None, ridge: float
+    entering: Any, missing: Tensor, weight: Tensor, bias: Tensor | None, ridge: float
 ) -> tuple[Tensor, Tensor | None]:
     """The weights (and bias) nearest the given ones that add `missing` to what leaves them.
 
-    entering: (rows, features). With X the features as rows, one of ones among them where there is a
-    bias, M what is missing, (outputs, rows), and c the pull, the change is (X X' + c)^-1 X M', or,
-    with fewer rows than features, the same as X (X' X + c)^-1 M'.
+    entering: (rows, features), or what gives them part by part. With X the features as rows, one of
+    ones among them where there is a bias, M what is missing, (outputs, rows), and c the pull, the
+    change is (X X' + c)^-1 X M', or, with fewer rows than features, the same as X (X' X + c)^-1 M'.
     """
-    rows, features = entering.shape
+    features, rows = len(weight), missing.shape[1]
     constant = bias is not None  # one more feature
     if features + constant <= rows:
-        values = np.ones((features + constant, rows), dtype=entering.dtype)
-        values[:features] = entering.T
-        gram = _pulled(values @ values.T, ridge, features + constant)
-        change: Tensor = _solved(gram, (values @ missing.T).astype(float))
+        gram, right = _products(_parts(entering), missing, constant)
+        change: Tensor = _solved(_pulled(gram, ridge, features + constant), right)
     else:  # there may be many features: no copy of them
+        entering = np.asarray(entering, missing.dtype)
         products = entering @ entering.T
         products += constant
         gram = _pulled(products, ridge, features + constant)
@@ -190,6 +190,26 @@ def _least_squares(
             change = np.concatenate([change, found.sum(axis=0, keepdims=True)])
     result = weight + change[:features]
     return result, None if bias is None else bias + change[-1]
+
+
+def _parts(entering: Any) -> Iterable[Tensor]:
+    """Rows of features, as many at a time as they are given."""
+    return entering.parts() if hasattr(entering, "parts") else [np.asarray(entering)]
+
+
+def _products(parts: Iterable[Tensor], missing: Tensor, constant: bool) -> tuple[Array, Array]:
+    """X X' and X M' of rows that come part by part."""
+    gram: Any = 0.0
+    right: Any = 0.0
+    start = 0
+    for part in parts:
+        rows, features = part.shape
+        values = np.ones((features + constant, rows), dtype=missing.dtype)
+        values[:features] = part.T
+        gram += (values @ values.T).astype(float)
+        right += (values @ missing[:, start : start + rows].T).astype(float)
+        start += rows
+    return gram, right
 
 
 def _pulled(gram: Tensor, ridge: float, features: int) -> Array:

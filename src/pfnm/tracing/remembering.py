@@ -7,7 +7,7 @@ inputs are moved, by gradient, until they leave the same there: in every layer, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,7 @@ import torch
 from torch.nn import functional
 
 from pfnm.fusing.inputs import InputRange, Inputs
+from pfnm.fusing.memory import give_back
 from pfnm.fusing.probes import is_classifier
 from pfnm.networks.network import Array, Network, Tensor
 from pfnm.threads import one_of_torch
@@ -32,7 +33,7 @@ FITTING_VALUES = 1.2e10  # numbers that leave maps, which small convolutions tak
 LEAST = 32  # fewer say little of means and variances: they are then left as they are
 JUDGES = 3  # one in so many of those that seek no class judges, and does nothing else
 BATCH = 200  # of them are fitted together: their mean and variance are what is compared
-LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 200 MB with their gradients
+LIVE_VALUES = 5e7  # numbers that leave all maps of one batch: some 150 MB with their gradients
 STEPS, RATE = 40, 0.03  # of Adam; the rate in units of the inputs' range
 BACKWARD = 3  # times the work of a run: with gradients
 MOST_SITES = 2  # to which one batch is fitted, so that many sites cost no more than two
@@ -106,6 +107,7 @@ class Remembered:
                 with contextlib.suppress(RuntimeError):  # an operation that has no gradient
                     batches = [self._fitted(batch, share, rng) for batch in batches]
             found.append(np.concatenate(batches))
+            give_back(self.sites[0])
         return found[0], found[1]
 
     def __str__(self) -> str:
@@ -168,6 +170,24 @@ class Remembered:
         return result
 
 
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """What one normalisation does at rest, scale and shift, and remembers of what left it."""
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+    def distance(self, entering: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
+        """How far what leaves it is from that, where means and mean squares of these enter it."""
+        scale = self.variance + FLOOR
+        apart = (self.scale * entering + self.shift - self.mean).square()
+        variance = self.scale.square() * (power - entering.square()).clamp_min(0)
+        spread = ((variance + FLOOR).sqrt() - scale.sqrt()).square()
+        return ((apart + spread) / scale).mean()
+
+
 class Memory:
     """One site's network and what it remembers, for gradients."""
 
@@ -183,13 +203,14 @@ class Memory:
                 for name, tensor in program.folding.unfold(network.tensors).items()
             }
         )
-        self.remembered: Mapping[str, tuple[torch.Tensor, torch.Tensor]] = {
-            norm.mean: tuple(  # type: ignore[misc]
-                torch.from_numpy(np.asarray(own, dtype=np.float32))
-                for own in network.memory[norm.shift]
-            )
-            for norm in program.folding.norms
-        }
+        tensors = network.tensors
+        self.remembered: dict[str, Norm] = {}
+        for own in program.folding.norms:
+            shift = tensors[own.shift]
+            scale = np.ones_like(shift) if own.after else tensors[own.scale]
+            each = (scale, shift, *network.memory[own.shift])
+            norm = Norm(*(torch.from_numpy(x.astype(np.float32)) for x in each))
+            self.remembered[own.mean] = norm
 
     def slope(self, inputs: torch.Tensor, labels: torch.Tensor, classes: float) -> torch.Tensor:
         """The gradient of the distance with respect to the inputs."""
@@ -204,15 +225,11 @@ class Memory:
         """
         found: list[torch.Tensor] = []
 
-        def look(at: TracedMap, _: Any, values: Any, *__: Any) -> None:
-            if at.statistics is None or at.statistics[0] not in self.remembered:
-                return
-            mean, variance = self.remembered[at.statistics[0]]
-            centre, power = Moments.apply(values)  # type: ignore[no-untyped-call]
-            scale = variance + FLOOR
-            apart = (centre - mean).square() / scale
-            spread = ((power - centre.square()).clamp_min(0) + FLOOR).sqrt() - scale.sqrt()
-            found.append((apart + spread.square() / scale).mean())
+        def look(at: TracedMap, features: Any, *_: Any) -> None:
+            norm = None if at.statistics is None else self.remembered.get(at.statistics[0])
+            if norm is not None:
+                moments = Moments.apply(features)  # type: ignore[no-untyped-call]
+                found.append(norm.distance(*moments))
 
         outputs = self.program.run_torch(self.tensors, inputs, look)
         total = torch.stack(found).mean()
@@ -224,17 +241,17 @@ class Memory:
 class Moments(torch.autograd.Function):
     """The means of values (examples, units, ...) and of their squares, (2, units).
 
-    For its gradient it keeps the values in their own precision, a half perhaps; and a copy of them,
-    for the next operation may work in place.
+    For its gradient it keeps the values, as the normalisation that they enter does: not twice.
     """
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
-        """Much quicker than the operation for variances."""
-        if values.requires_grad:
-            ctx.save_for_backward(values.clone())
+        """Products are much the quickest means."""
+        ctx.save_for_backward(values)
         rows = values.to(torch.float32, copy=True).movedim(1, -1).flatten(0, -2)
-        return torch.stack([rows.mean(dim=0), rows.square_().mean(dim=0)])
+        each = torch.full((1, len(rows)), 1 / len(rows))
+        mean = each @ rows
+        return torch.cat([mean, each @ rows.square_()])
 
     @staticmethod
     def backward(ctx: Any, slopes: torch.Tensor) -> torch.Tensor:

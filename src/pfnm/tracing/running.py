@@ -308,11 +308,12 @@ class ModuleProgram:
             leaving = plain_rows(values.movedim(channel, -1), rows)
             entering: Later | None = None
             if at.kind == "linear" and own.kind == "linear":
-                entering = Later(partial(plain_rows, features, rows))
+                entering = Later(partial(plain_rows, features, rows), examples)
             elif at.kind == "linear":
                 kernel = [dim.size for dim in layout.dims[2:]]
                 sides = values.shape[2:]
-                entering = Later(partial(patches, features, sides, kernel, own.arguments, rows))
+                make = partial(patches, features, sides, kernel, own.arguments, rows)
+                entering = Later(make, examples)
             if norm is not None:
                 leaving = leaving + current[norm.shift]
             if beside is not None and entering is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from pfnm.networks.graph import IntArray
 from pfnm.networks.network import Tensor
 
 POSITIONS = 4  # of a picture or signal at which it is seen what units do
+PARTS = 16  # of what enters a map, where it is not needed as a whole
 STRIDE = 0.6180339887  # of the golden section: where examples begin, no two at the same place
 
 
@@ -37,12 +38,18 @@ def places(examples: int, positions: int, rows: int) -> IntArray:
     return result
 
 
-def plain_rows(values: torch.Tensor, rows: int) -> Tensor:
-    """Of (examples, ..., entries), rows of entries at some positions of each example."""
+ALL = slice(None)
+
+
+def plain_rows(values: torch.Tensor, rows: int, part: slice = ALL) -> Tensor:
+    """Of (examples, ..., entries), rows of entries at some positions of each example.
+
+    part: of these examples alone, of as many rows of all.
+    """
     sides = values.shape[1:-1]
-    chosen = places(len(values), int(np.prod(sides)), rows)
+    chosen = places(len(values), int(np.prod(sides)), rows)[part]
     where = [torch.from_numpy(own) for own in np.unravel_index(chosen, sides)] if sides else []
-    found = values[(torch.arange(len(values))[:, None], *where)]  # of no copy of all of them
+    found = values[(torch.arange(len(values))[part, None], *where)]  # of no copy of all of them
     result: Tensor = found.reshape(-1, values.shape[-1]).numpy()
     return result
 
@@ -53,6 +60,7 @@ def patches(
     kernel: Sequence[int],
     arguments: Mapping[str, Any],
     rows: int,
+    part: slice = ALL,
 ) -> Tensor:
     """What enters a convolution, rows of channels x kernel, at the places of `plain_rows`.
 
@@ -61,9 +69,9 @@ def patches(
     rank = len(kernel)
     stride, dilation = (_each(arguments.get(name, 1), rank) for name in ("stride", "dilation"))
     padding = _padding(arguments.get("padding", 0), kernel, dilation)
-    chosen = places(len(features), int(np.prod(sides)), rows)
+    chosen = places(len(features), int(np.prod(sides)), rows)[part]
     where = np.unravel_index(chosen, tuple(sides))  # of each side (examples, each)
-    examples = torch.arange(len(features))[:, None]
+    examples = torch.arange(len(features))[part, None]
     last = features.movedim(1, -1)  # channels
     found = last.new_empty(*chosen.shape, last.shape[-1], int(np.prod(kernel)))
     for number, offset in enumerate(np.ndindex(*kernel)):
@@ -84,13 +92,23 @@ def patches(
 
 @dataclass(frozen=True, eq=False)
 class Later:
-    """An array that is made when it is asked for (`np.asarray`)."""
+    """Rows of examples that are made when they are asked for: all (`np.asarray`), or in parts.
 
-    make: Callable[[], Tensor]
+    make: those of a slice of the examples, each time anew.
+    """
+
+    make: Callable[[slice], Tensor]
+    examples: int
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Tensor:
-        """The array; it is made anew each time."""
-        return np.asarray(self.make(), dtype=dtype)
+        """All rows."""
+        return np.asarray(self.make(ALL), dtype=dtype)
+
+    def parts(self) -> Iterator[Tensor]:
+        """All rows, a few examples at a time."""
+        step = -(-self.examples // PARTS)
+        for start in range(0, self.examples, step):
+            yield self.make(slice(start, start + step))
 
 
 def _each(value: Any, rank: int) -> list[int]:
