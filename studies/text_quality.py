@@ -67,6 +67,7 @@ def measured(sites: Sites, budget: float, test: Test) -> Iterator[dict[str, Any]
         "parameters": fusion.network.parameters,
         "seconds": round(time.process_time() - begin, 1),
     }
+    sites = fusion.sites  # residual streams in one frame
     to_fit = probe(sites, FIT_PROBES, np.random.default_rng(0))
     (targets,) = refit_targets(sites, [fusion.assignments], to_fit)
     making = Making(

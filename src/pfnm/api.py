@@ -24,7 +24,7 @@ from pfnm.fusing.budget import (
 )
 from pfnm.fusing.doubts import class_doubts, range_doubt, told_doubts
 from pfnm.fusing.inputs import InputRange, Inputs
-from pfnm.fusing.joint import ALL, Effort, fuse_joint
+from pfnm.fusing.joint import ALL, Effort, fuse_joint, in_one_frame
 from pfnm.fusing.kinds import told_by_text
 from pfnm.fusing.probes import probe
 from pfnm.fusing.sites import Sites, comparable, contrasted
@@ -268,6 +268,8 @@ def fuse_sites(
     if method not in METHODS:
         raise PFNMError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
     sites.check_unchanged()
+    if method == "joint" and start is None:  # those that start from assignments share their frame
+        sites = in_one_frame(sites)
     prior = Prior.fit(sites.networks) if prior is None else prior
     if sites.class_counts is not None and not prior.choices.class_share:
         raise PFNMError(

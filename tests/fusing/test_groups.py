@@ -37,6 +37,9 @@ class Still:
     def first_values(self, tensors: Any, inputs: Any) -> Any:
         raise AssertionError
 
+    def in_one_frame(self, sites: Any, inputs: Any) -> Any:
+        raise AssertionError
+
 
 HEADS = UnitGraph(
     {

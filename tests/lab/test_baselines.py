@@ -3,7 +3,7 @@
 import numpy as np
 from conftest import random_network
 
-from pfnm.lab.baselines import kmeans, weighted_average
+from pfnm.lab.baselines import kmeans, outputs_by_class, weighted_average
 from pfnm.lab.data import load_data
 from pfnm.lab.dsgd import downpour
 from pfnm.lab.setting import Setting, federation
@@ -15,6 +15,22 @@ def test_a_weighted_average_by_hand() -> None:
     mean = weighted_average([one, two], [1, 3])
     for name, tensor in mean.tensors.items():
         np.testing.assert_allclose(tensor, one.tensors[name] / 4 + two.tensors[name] * 3 / 4)
+
+
+def test_what_leads_into_a_class_counts_by_its_examples() -> None:
+    one, two = (
+        mlp(
+            [np.full((2, 1), value), np.full((1, 3), value)], [np.full(1, value), np.full(3, value)]
+        )
+        for value in (0.0, 8.0)
+    )
+    mean = weighted_average([one, two], [1, 1])
+    found = outputs_by_class(mean, [one, two], np.array([[4, 3, 0], [0, 1, 5]]))
+    below, above = layers(found)
+    assert (below.weight == 4).all()  # what leads into no class stays the mean
+    assert above.weight.tolist() == [[0, 2, 8]]
+    assert above.bias is not None
+    assert above.bias.tolist() == [0, 2, 8]
 
 
 def test_kmeans_finds_the_means_of_clear_clusters() -> None:

@@ -176,6 +176,21 @@ def test_language_models_write_the_text_on_which_they_are_fused() -> None:
     assert polished.polish_record is not None
 
 
+def test_written_text_that_judges_does_nothing_else() -> None:
+    torch.manual_seed(0)
+    modules = [Speaker(12).eval() for _ in range(2)]  # what they write is chance: never twice alike
+    sites = pfnm.as_sites(modules, example_inputs=torch.zeros(2, 20, dtype=torch.long))
+    assert isinstance(sites.inputs, Written)
+    rng, many = np.random.default_rng(0), len(sites.inputs.pool)
+    taught, judges = (
+        {row.tobytes() for row in make(sites.networks, many, rng)}
+        for make in (sites.inputs.make, sites.inputs.make_to_judge)
+    )
+    assert len(taught) > len(judges) > 0
+    assert len(taught) + len(judges) == many
+    assert not taught & judges
+
+
 @pytest.fixture(scope="module")
 def untrained() -> list[nn.Module]:
     torch.manual_seed(0)

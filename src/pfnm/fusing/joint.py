@@ -46,6 +46,7 @@ from pfnm.networks.network import Array, BoolArray, Network
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
 FIT_PROBES = 1500
+FRAME_SEED = 0  # of the inputs by which streams are rotated
 RIDGES = (0.3, 1.0, 3.0)  # how far the refit is held back
 NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be trusted further
 MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
@@ -156,6 +157,17 @@ def fuse_joint(
         site_agreement=max(0.0, *site_agreements(ordered, to_check)),
         candidates=tuple(tried),
     )
+
+
+def in_one_frame(sites: Sites) -> Sites:
+    """The sites, whose residual streams stand in coordinates that they share (of modules some)."""
+    own = [network.tensors for network in sites.networks]
+    inputs = partial(probes_for, sites, FIT_PROBES, np.random.default_rng(FRAME_SEED))
+    found = sites.networks[0].program.in_one_frame(own, inputs)
+    if found is own:
+        return sites
+    pairs = zip(sites.networks, found, strict=True)
+    return replace(sites, networks=[replace(network, tensors=t) for network, t in pairs])
 
 
 def centred(network: Network, known: BoolArray) -> Network:

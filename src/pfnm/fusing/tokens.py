@@ -14,7 +14,8 @@ from pfnm.fusing.inputs import InputRange, Inputs
 from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Network, Tensor
 
-WRITTEN = 192  # sequences that the sites write together, and that are drawn from for every purpose
+WRITTEN = 288  # sequences that the sites write together, and that are drawn from for every purpose
+JUDGES = 3  # one in so many judges, and does nothing else
 MOST_TOKENS = 40_000  # in all of them
 TRIED = 4  # sequences by which it is seen whether a network writes
 SEED = 0
@@ -57,6 +58,8 @@ class Written:
     """Text that the sites' language models write, token by token: like what they were trained on.
 
     It is written once, and drawn from for every purpose: at most as many sequences as there are.
+    Some of it does nothing but judge: to what it was fitted or taught on, a network answers too
+    well.
     """
 
     kind: Inputs
@@ -69,7 +72,15 @@ class Written:
 
     def make(self, networks: Sequence[Network], count: int, rng: np.random.Generator) -> Tensor:
         """Inputs (at most count, length)."""
-        return self.pool[rng.permutation(len(self.pool))[:count]]
+        taught = np.delete(self.pool, np.s_[::JUDGES], axis=0)
+        return np.asarray(taught[rng.permutation(len(taught))[:count]])
+
+    def make_to_judge(
+        self, networks: Sequence[Network], count: int, rng: np.random.Generator
+    ) -> Tensor:
+        """Of those that do nothing else."""
+        judges = self.pool[::JUDGES]
+        return judges[rng.permutation(len(judges))[:count]]
 
     @cached_property
     def pool(self) -> Tensor:

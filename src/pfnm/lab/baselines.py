@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from pfnm.errors import PFNMError
 from pfnm.fusing.sites import Sites, comparable
-from pfnm.networks.graph import OUTPUT
+from pfnm.networks.graph import OUTPUT, IntArray
 from pfnm.networks.network import Array, Label, Network, Tensor
 from pfnm.networks.outputs import probabilities
 from pfnm.networks.perceptron import layers, mlp, perceptron
@@ -51,6 +51,26 @@ def weighted_average(networks: Sequence[Network], weights: ArrayLike) -> Network
     }
     own = {name: tensor.astype(networks[0].dtype) for name, tensor in tensors.items()}
     return replace(networks[0], tensors=own, name="average", metadata={})
+
+
+def outputs_by_class(mean: Network, networks: Sequence[Network], counts: IntArray) -> Network:
+    """The mean, but what leads into a class is averaged by each site's share of its examples.
+
+    A site that sees little of a class unlearns it while it trains. counts: (sites, classes).
+    """
+    shares = counts / counts.sum(axis=0)
+    tensors = dict(mean.tensors)
+    for name, axes in mean.graph.axes.items():
+        for dimension, axis in enumerate(axes):
+            if OUTPUT not in axis.spaces:
+                continue
+            classes = axis.coordinates(OUTPUT, mean.sizes)
+            (places,) = np.nonzero(classes >= 0)
+            own = [np.moveaxis(n.tensors[name], dimension, 0)[places] for n in networks]
+            found = np.moveaxis(tensors[name].copy(), dimension, 0)
+            found[places] = np.einsum("jk,jk...->k...", shares[:, classes[places]], own)
+            tensors[name] = np.ascontiguousarray(np.moveaxis(found, 0, dimension))
+    return replace(mean, tensors=tensors)
 
 
 def kmeans(networks: Sequence[Network], rng: np.random.Generator) -> Network:

@@ -23,7 +23,7 @@ from pfnm.fusing.inputs import Inputs
 from pfnm.fusing.joint import FIRST_ROUND, ROUND
 from pfnm.fusing.probes import is_classifier, probe
 from pfnm.fusing.sites import Sites, comparable, with_counts
-from pfnm.lab.baselines import weighted_average
+from pfnm.lab.baselines import outputs_by_class, weighted_average
 from pfnm.lab.schedule import matching_pays
 from pfnm.matching.prior import RULES, Prior
 from pfnm.networks.graph import IntArray
@@ -135,14 +135,20 @@ def combine(
 def averaged(
     server: Server, returned: Mapping[str, Network], counts: Mapping[str, IntArray]
 ) -> Server:
-    """The mean of what sites made of the global network, by examples where all tell how many."""
+    """The mean of what sites made of the global network, by examples where all tell how many.
+
+    Of modules what leads into a class is then averaged by that class's examples (docs/lab.md).
+    """
     if not returned:
         return replace(server, counts=counts)
     weights = np.ones(len(returned))
     if returned.keys() <= counts.keys():
         told = [counts[name].sum() for name in returned]
         weights = np.maximum(told, 1).astype(float)  # rounded, few examples may be told as none
-    network = weighted_average(list(returned.values()), weights)
+    networks = list(returned.values())
+    network = weighted_average(networks, weights)
+    if network.program.examples is not None and returned.keys() <= counts.keys():
+        network = outputs_by_class(network, networks, seen([counts[name] for name in returned]))
     return Server(network, server.assignments, counts=counts, averaging=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,6 +65,10 @@ class Perceptron:
                 for rows, own in zip(blocks, known, strict=True)
             ]
         )
+
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Callable[[], Any]) -> Any:
+        """As they are: each of its hidden units does something of its own."""
+        return sites
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
         """The values that leave the first layer, (examples, units)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -73,6 +73,13 @@ class Program(Protocol):
         go through each map together, and a visitor sees about so many rows of linear and (values
         alone) of scaled ones: of an example's positions as many as that takes, the same whatever
         the tensors are. A visitor that gives tensors needs it.
+        """
+
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Callable[[], Any]) -> Any:
+        """Tensors of several networks, changed in what their outputs do not depend on.
+
+        What could be in any coordinates is brought into those in which the networks are most alike
+        on inputs, which are made if there is use for them. Without any change it is `sites` itself.
         """
 
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:

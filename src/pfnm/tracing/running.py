@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from math import prod
@@ -25,6 +25,7 @@ from pfnm.tracing.onnx_module import OnnxModule
 from pfnm.tracing.program import Prepared
 from pfnm.tracing.rules.call import Map as TracedMap
 from pfnm.tracing.seeing import Later, at_positions, patches, plain_rows
+from pfnm.tracing.streams import in_one_frame
 from pfnm.tracing.trace import Trace
 
 BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers stays small
@@ -204,6 +205,10 @@ class ModuleProgram:
     def first_values(self, tensors: Mapping[str, Any], inputs: Any) -> Any:
         """Nothing: a first map's values would be too many to keep."""
         return None
+
+    def in_one_frame(self, sites: Sequence[Mapping[str, Any]], inputs: Callable[[], Any]) -> Any:
+        """The sites' tensors, residual streams rotated into coordinates that they share."""
+        return in_one_frame(self.trace.streams, self.trace.graph, self.run, sites, inputs)
 
     @one_of_torch()
     def statistics(self, tensors: Mapping[str, Tensor], inputs: Tensor) -> dict[str, Statistics]:

@@ -20,6 +20,7 @@ from pfnm.tracing.groups import Pinned
 from pfnm.tracing.program import Program
 from pfnm.tracing.proof import Example, Reads, distance, proved
 from pfnm.tracing.rules.call import Rule
+from pfnm.tracing.streams import Stream, streams_of
 from pfnm.tracing.walk import Step, Walk, walk
 
 
@@ -44,6 +45,7 @@ class Trace:
     graph: UnitGraph
     program: Program
     norms: tuple[Norm, ...]
+    streams: tuple[Stream, ...]
     pinned: tuple[Pinned, ...]
     names: Mapping[str, tuple[str, ...]]
     """All names of each tensor, by the first."""
@@ -151,6 +153,7 @@ def trace(
         graph,
         program,
         _norms(found),
+        streams_of(found, graph, spaces),
         grouping.pinned_axes(found, layouts),
         exported.names,
         example,
