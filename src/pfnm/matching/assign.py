@@ -16,29 +16,29 @@ from pfnm.networks.network import Array
 FOUND = -1  # a choice: found a new global unit
 
 
-def assign(join: Array, found: Array, number: Array) -> IntArray:
+def assign(join: Array, favourite: IntArray, found: Array, number: Array) -> IntArray:
     """The choices with the highest total score: a column of `join` for each row, or FOUND.
 
-    join (units, global units) and found (units,) are scores; number (most new units allowed,) is
-    what the k-th new unit adds, falling with k. No column is chosen twice, and none that is minus
-    infinity throughout.
+    join (units, global units) and found (units,) are scores, favourite (units,) the best column of
+    each row (of none: anything); number (most new units allowed,) is what the k-th new unit adds,
+    falling with k. No column is chosen twice, and none that is minus infinity throughout.
     """
-    choice = _unconstrained(join, found, number)
+    choice = _unconstrained(join, favourite, found, number)
     if choice is not None:
         return choice
     return _solve(join, found, number)
 
 
-def _unconstrained(join: Array, found: Array, number: Array) -> IntArray | None:
+def _unconstrained(
+    join: Array, favourite: IntArray, found: Array, number: Array
+) -> IntArray | None:
     """Every unit's favourite, if no two units want the same: then nothing can be better."""
     if join.shape[1] == 0:
-        best, value = np.full(len(join), FOUND), np.full(len(join), -np.inf)
+        choice, value = np.full(len(join), FOUND), np.full(len(join), -np.inf)
     else:
-        best = join.argmax(axis=1)
-        value = join[np.arange(len(join)), best] - found
+        choice, value = favourite.copy(), join[np.arange(len(join)), favourite] - found
     least = np.argsort(value)[: number.size]
     founders = least[value[least] < number[: least.size]]
-    choice = best.copy()
     choice[founders] = FOUND
     joined = choice[choice != FOUND]
     return choice if joined.size == 0 or np.bincount(joined).max() == 1 else None
@@ -55,8 +55,8 @@ def _solve(join: Array, found: Array, number: Array) -> IntArray:
         rows, columns = np.flatnonzero(useful.any(axis=1)), np.flatnonzero(useful.any(axis=0))
     number = number[units - rows.size : units]
     matrix = np.empty((rows.size, columns.size + number.size))
-    some = join if rows.size == units else join[rows]
-    some = np.take(some, columns, axis=1)
+    some = np.take(join.T, columns, axis=0).T
+    some = some if rows.size == units else some[rows]
     np.subtract(some, found[rows, None], out=matrix[:, : columns.size])
     matrix[:, columns.size :] = number
     row, column = scipy.optimize.linear_sum_assignment(matrix, maximize=True)

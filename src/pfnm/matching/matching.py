@@ -279,11 +279,12 @@ class Matcher:
         site = self.sites[j]
         if before is not None:
             posterior.release(site, before)
-        join, found = self.join.of(j), self._found_scores(j)
+        (join, favourite), found = self.join.of(j), self._found_scores(j)
         if self.noise is not None:  # scores are doubled
             join = join + 2 * self.noise.gumbel(size=join.shape)
             found = found + 2 * self.noise.gumbel(size=found.shape)
-        after = assign(join, found, self.number[: self._most_new(j)])
+            favourite = join.argmax(axis=1)
+        after = assign(join, favourite, found, self.number[: self._most_new(j)])
         founders = after == FOUND
         if before is None:
             moved, new = np.ones_like(founders), founders

@@ -60,7 +60,8 @@ class PriorPart:
 class PartSums:
     """S_i = mu_0 p_0 + sum of members' v p and P_i = p_0 + sum of members' p, for one part.
 
-    `squares` holds |S_i|^2, brought up to date with the rows that change.
+    `squares` holds |S_i|^2, brought up to date with the rows that change; where columns differ in
+    precision nobody asks for it.
     """
 
     def __init__(self, prior: PriorPart, site: Part) -> None:
@@ -105,16 +106,19 @@ class PartSums:
     def _blocks(self, slots: IntArray) -> Iterator[slice]:
         """Some of these slots at a time."""
         count = max(1, ADDED // self.sums.shape[1])
+        if slots.size <= count:
+            return iter((slice(None),))
         return (slice(start, start + count) for start in range(0, slots.size, count))
 
     def _put(self, slots: IntArray, rows: Array) -> None:
         self.sums[slots] = rows
-        self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
+        if self.uniform:
+            self.squares[slots] = np.einsum("ld,ld->l", rows, rows)
 
     def products(self, part: Part, slots: IntArray | slice) -> Array:
         """v_l p . S_i of a site's units: (l, i)."""
-        result: Array = part.weighted @ self.sums[slots].T
-        return result
+        result: Array = self.sums[slots] @ part.weighted.T
+        return result.T
 
     def evidence(self, slots: IntArray | slice) -> Array:
         """|S_i|^2 / P_i of these slots."""
@@ -185,8 +189,9 @@ class Posterior:
         for sums, part in zip(self.parts, site, strict=True):
             sums.release(slots, part)
         self.popularity[slots] -= 1
+        empty = slots[self.popularity[slots] == 0]
         for sums in self.parts:  # exactly, for what is left of a large precision may be zero
-            sums.precisions[slots[self.popularity[slots] == 0]] = sums.prior.precision
+            sums.precisions[empty] = sums.prior.precision
 
     def occupied(self) -> IntArray:
         """The slots in use, oldest unit first: global unit i is the i-th of them."""

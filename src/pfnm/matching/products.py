@@ -73,10 +73,9 @@ class ProductSums(PartSums):
         if self.out is not None:
             unit = self.out.unit[slots]
             theirs = np.flatnonzero(unit != NOBODY)
-            numbers = self.out.part.weighted[unit[theirs], part.place]
             result = result.copy() if result.base is self.sums else result
-            result[theirs] -= numbers
-        return np.ascontiguousarray(result.T, dtype=float)
+            result[theirs] -= self.out.part.weighted[unit[theirs], part.place]
+        return np.array(result, dtype=float, copy=result.base is self.sums or None).T
 
     def release(self, slots: IntArray, part: Part) -> None:
         """Take out a site's vectors, as far as scores see it."""
@@ -98,17 +97,18 @@ class ProductSums(PartSums):
             before, stays = self.out.slots, slots == self.out.slots
             self.squares[slots[stays]] = self.out.squares[stays]
             moving = np.flatnonzero(~stays)
-            for unit in moving:  # row by row: rows are long, and a copy of all costs more
-                row = self.sums[before[unit]]
+            for unit, slot in zip(moving.tolist(), before[moving].tolist(), strict=True):
+                row = self.sums[slot]  # row by row: rows are long, and a copy of all costs more
                 np.subtract(row, part.weighted[unit], out=row)
             self.out = None
         joined, own, new = slots[moving], part.numbers()[moving], fresh[moving]
         dots = np.where(new, self.start[own], self.sums[joined, own])
         squares = np.where(new, self.start_square, self.squares[joined])
         self.squares[joined] = squares + 2 * dots + part.squares[moving]
-        for unit in moving:
-            row = self.sums[slots[unit]]
-            np.add(self.start if fresh[unit] else row, part.weighted[unit], out=row)
+        each = zip(moving.tolist(), joined.tolist(), new.tolist(), strict=True)
+        for unit, slot, founded in each:
+            row = self.sums[slot]
+            np.add(self.start if founded else row, part.weighted[unit], out=row)
 
 
 def bytes_needed(widths: Sequence[int], site: Part) -> int:

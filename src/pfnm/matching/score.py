@@ -66,7 +66,7 @@ def _evidence_gain(part: Part, sums: PartSums, slots: IntArray | slice) -> tuple
     np.multiply(total, right[:, :columns], out=right[:, columns:])
     left = np.concatenate([part.weighted**2, 2 * part.weighted], axis=1)
     constant = np.einsum("id,id->i", total, right[:, columns:] - total / precisions)
-    return left @ right.T, constant
+    return (right @ left.T).T, constant
 
 
 def popularity_term(popularity: IntArray, prior: Prior, sites: int) -> Array:
