@@ -9,12 +9,13 @@ demo: .venv/for-demo
 	$(BIN)/pfnm demo
 	@echo "pfnm is in $(BIN): type  . $(BIN)/activate  first. README.md goes on from there."
 
-# Four test processes for two cores, a thread each: some of them mostly wait, for Flower or a browser.
+# Three test processes for two cores, a thread each: one of them mostly waits, for Flower or a browser.
+# Who is done takes over what others have left.
 test: export OPENBLAS_NUM_THREADS = 1
 test: export OMP_NUM_THREADS = 1
 
 test: .venv/for-test
-	$(BIN)/pytest -n 4
+	$(BIN)/pytest -n 3 --dist worksteal
 
 # Damaged files and extreme options: ten minutes, or `make fuzz CASES=20000`; what fails is kept in
 # fuzz-failures, from a first seed on (SEED=1000).
