@@ -1,7 +1,6 @@
 """Nothing that is there is lost: names taken, links, devices, inputs, full disks, two at once."""
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Run
+from processes import started
 
 import pfnm
 from pfnm.errors import PFNMError
@@ -121,18 +121,7 @@ def test_an_input_is_never_the_output(
     assert np.load(data)["y"].tolist() == [0, 1, 2, 3]
 
 
-SMALL = 2000  # bytes: less than any file below
-
-
-def limited(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """A command that can write no more than a few bytes into a file, as if the disk were full."""
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND, *map(str, arguments)],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, SMALL)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+SMALL = 2000  # bytes: no file below is as small
 
 
 @pytest.mark.parametrize("old", [None, OLD])
@@ -145,9 +134,9 @@ def test_a_full_disk_leaves_what_was_there(
         target.write_bytes(old)
     before = sorted(tmp_path.iterdir())
     import_module("matplotlib.font_manager")  # its list of fonts, kept where there is room for it
-    done = limited(command, *site_files, "-o", target, "--force")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "cannot be written (File too large)" in done.stderr
+    status, errors = started(command, *site_files, "-o", target, "--force", most=SMALL).ended()
+    assert (status, errors.count("\n")) == (2, 1), errors
+    assert "cannot be written (File too large)" in errors
     assert sorted(tmp_path.iterdir()) == before
     assert old is None or target.read_bytes() == old
 
@@ -158,9 +147,9 @@ def test_a_full_disk_leaves_no_half_picture_in_a_run(run: Run, tmp_path: Path) -
     assert run("simulate", *small, "-o", tmp_path / "run")[0] == 0
     picture = tmp_path / "run" / "split.png"
     picture.unlink()
-    done = limited("simulate", "--resume", tmp_path / "run")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "split.png: cannot be written" in done.stderr
+    status, errors = started("simulate", "--resume", tmp_path / "run", most=SMALL).ended()
+    assert (status, errors.count("\n")) == (2, 1), errors
+    assert "split.png: cannot be written" in errors
     assert not picture.exists()
     assert not list(tmp_path.rglob(".*.tmp"))
 

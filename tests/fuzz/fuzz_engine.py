@@ -301,9 +301,11 @@ def main() -> None:
     parser.add_argument("--cases", type=int, help="so many, however long it takes")
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--niceness", type=int, default=0, help="how far others go before")
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures"))
     parser.add_argument("--replay", type=Path, nargs="+", help="folders of failures")
     options = parser.parse_args()
+    os.nice(options.niceness)
     if options.replay:
         ready()
         found = {folder: replay(folder) for folder in options.replay}

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 FOLDER = Path(__file__).parent
 KEPT = sorted((FOLDER / "kept").iterdir())
 SHORT, LONG = 120, 600  # seconds
+NICENESS = 5
 
 
 def fuzzer(*options: object) -> subprocess.CompletedProcess[str]:
@@ -32,8 +33,9 @@ def test_what_was_found_once_is_mended() -> None:
 
 
 def test_the_short_form(tmp_path: Path) -> None:
-    """By one worker, for other tests run beside it."""
-    done = fuzzer("--seconds", SHORT, "--workers", 1, "--failures", tmp_path / "failures")
+    """By one worker, with what other tests beside it leave of the processor."""
+    options = ("--workers", 1, "--niceness", NICENESS, "--failures", tmp_path / "failures")
+    done = fuzzer("--seconds", SHORT, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.search(r"^(\d+) cases from seed 0 on, 0 failed$", done.stdout, re.M)
     assert told is not None

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Run
+from processes import started
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -27,35 +25,9 @@ from pfnm.threads import limited
 
 pytest.importorskip("torch")
 
-MAIN = [sys.executable, "-c", "from pfnm.cli import main; main()"]
-LIMITED = """
-import resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-most = int(sys.argv.pop(1))
-resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-from pfnm.cli import main
-main()
-"""
 TINY = ["--sites", "3", "--hidden", "9", "--epochs", "1", "--later-epochs", "1", "--rounds", "2"]
 METHODS = ["--methods", "local,pfnm,fedavg"]
 SMALL = Setting(sites=3, hidden=(9,), rounds=2, epochs=1, later_epochs=1, methods=("local", "pfnm"))
-
-
-def started(*words: Any, most: int | None = None) -> Any:
-    """The command line, in a process of its own.
-
-    most: no file becomes larger, as on a full disk.
-    """
-    command = MAIN if most is None else [sys.executable, "-c", LIMITED, str(most)]
-    return subprocess.Popen(
-        [*command, *map(str, words)], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
-
-
-def ended(process: Any) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=200)
-    return process.returncode, errors
 
 
 def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -66,7 +38,7 @@ def test_of_two_processes_one_has_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "race"
     words = ["simulate", *TINY, *METHODS, "-o", folder, "--seed"]
     seeds = {seed: started(*words, seed) for seed in (1, 2)}
-    found = {seed: ended(process) for seed, process in seeds.items()}
+    found = {seed: process.ended() for seed, process in seeds.items()}
     assert sorted(status for status, _ in found.values()) == [0, 2]
     (winner,) = [seed for seed, (status, _) in found.items() if status == 0]
     (lost,) = [errors for status, errors in found.values() if status == 2]
@@ -147,10 +119,10 @@ def test_whole_numbers_in_a_setting_can_be_resumed(tmp_path: Path) -> None:
 
 def test_a_folder_whose_first_file_could_not_be_written_can_be_used(tmp_path: Path) -> None:
     words = ["simulate", *TINY, "--methods", "local", "-o", tmp_path / "run"]
-    status, errors = ended(started(*words, most=500))
+    status, errors = started(*words, most=500).ended()
     assert status == 2
     assert "run.json: cannot be written" in errors
-    assert ended(started(*words))[0] == 0
+    assert started(*words).ended()[0] == 0
 
 
 def test_checkpoints_of_another_run_are_not_taken(tmp_path: Path) -> None:
@@ -208,7 +180,7 @@ def test_rows_without_their_keys_are_done_again(tmp_path: Path) -> None:
 
 DISTURBANCES = ("second", "kill", "full")
 PAIRS = list(itertools.product(DISTURBANCES, repeat=2))
-QUICK_PAIRS = [("second", "kill")]
+QUICK_PAIRS = [("second", "kill"), ("kill", "full"), ("full", "second")]
 
 
 def begun_or_resumed(folder: Path) -> list[Any]:
@@ -220,15 +192,14 @@ def begun_or_resumed(folder: Path) -> list[Any]:
 def disturbed(what: str, words: list[Any], lasts: float, rng: np.random.Generator) -> None:
     """Run a command while this happens to it."""
     if what == "second":
-        statuses = [ended(process)[0] for process in (started(*words), started(*words))]
+        statuses = [process.ended()[0] for process in (started(*words), started(*words))]
         assert {*statuses} <= {0, 2}
     elif what == "kill":
         process = started(*words)
         time.sleep(lasts * rng.uniform(0.3, 0.95))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
     else:
-        status, errors = ended(started(*words, most=int(rng.integers(1, 12_000))))
+        status, errors = started(*words, most=int(rng.integers(1, 12_000))).ended()
         assert status in (0, 2)
         assert "Traceback" not in errors
 
@@ -241,11 +212,11 @@ def test_a_run_survives_any_two_disturbances(tmp_path: Path, one: str, other: st
     rng = np.random.default_rng(PAIRS.index((one, other)))
     folder = tmp_path / "run"
     since = time.monotonic()
-    assert ended(started(*begun_or_resumed(tmp_path / "whole")))[0] == 0
+    assert started(*begun_or_resumed(tmp_path / "whole")).ended()[0] == 0
     lasts = time.monotonic() - since
     for what in (one, other):
         disturbed(what, begun_or_resumed(folder), lasts, rng)
-    status, errors = ended(started(*begun_or_resumed(folder)))
+    status, errors = started(*begun_or_resumed(folder)).ended()
     assert status == 0, errors
     assert without_times(read_rows(folder)) == without_times(read_rows(tmp_path / "whole"))
     for path in (tmp_path / "whole" / "global").iterdir():
@@ -265,7 +236,7 @@ def test_an_output_survives_any_two_disturbances(
     out.write_bytes(site_files[0].read_bytes())  # what is replaced must be there until it is
     words = ["fuse", *site_files, "-o", out, "--force"]
     since = time.monotonic()
-    assert ended(started(*words[:-2], whole))[0] == 0
+    assert started(*words[:-2], whole).ended()[0] == 0
     lasts = time.monotonic() - since
     for what in (one, other):
         disturbed(what, words, lasts, rng)
@@ -273,6 +244,6 @@ def test_an_output_survives_any_two_disturbances(
             pfnm.load(site_files[0]).parameters,
             pfnm.load(whole).parameters,
         )
-    assert ended(started(*words))[0] == 0
+    assert started(*words).ended()[0] == 0
     for name, tensor in pfnm.load(whole).tensors.items():
         np.testing.assert_array_equal(pfnm.load(out).tensors[name], tensor)

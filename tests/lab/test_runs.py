@@ -1,9 +1,6 @@
 """Runs: every method, left-out sites, resuming after any interruption."""
 
 import json
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import Forked, started
 
 from pfnm import threads as working
 from pfnm.errors import PFNMError
@@ -27,7 +25,6 @@ from pfnm.networks.network import Network, Tensor
 
 torch = pytest.importorskip("torch")
 
-MAIN = "from pfnm.cli import main; main()"
 FOR_PERCEPTRONS = {name: method for name, method in METHODS.items() if method.perceptrons}
 SMALL = Setting(sites=4, hidden=(12,), rounds=3, epochs=2, later_epochs=1)
 
@@ -240,48 +237,34 @@ KILLED = replace(
     fraction=0.75,
     failures=0.1,
 )
-CHILD = """
-import sys
-from pathlib import Path
-from tests_setting import SETTING
-from pfnm.lab.runs import resume, simulate
-folder = Path(sys.argv[1])
-if (folder / "run.json").exists():
-    resume(folder)
-else:
-    simulate(SETTING, folder)
-"""
 
 
-def in_child(folder: Path, setting: Setting, place: Path) -> subprocess.Popen[bytes]:
-    (place / "tests_setting.py").write_text(
-        f"from pfnm.lab.setting import Setting\nSETTING = {setting!r}\n"
-    )
-    (place / "child.py").write_text(CHILD)
-    command = [sys.executable, str(place / "child.py"), str(folder)]
-    with (place / "stderr").open("wb") as errors:
-        return subprocess.Popen(command, stderr=errors)
+def begin_or_resume(folder: Path) -> None:
+    if (folder / "run.json").exists():
+        resume(folder)
+    else:
+        simulate(KILLED, folder)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_a_killed_run_resumes_to_the_same_result(tmp_path: Path, kills: int) -> None:
     begin = time.monotonic()
-    whole = in_child(tmp_path / "whole", KILLED, tmp_path)
-    assert whole.wait() == 0, (tmp_path / "stderr").read_text()
+    status, errors = Forked(begin_or_resume, tmp_path / "whole").ended()
+    assert status == 0, errors
     lasts = time.monotonic() - begin
     expected = read_rows(tmp_path / "whole")
     rng = np.random.default_rng(kills)
     killed, attempt, folder = 0, 0, tmp_path / "killed0"
     while True:
-        child = in_child(folder, KILLED, tmp_path)
-        try:
-            status = child.wait(timeout=lasts * rng.uniform(0.2, 0.9) if killed < kills else None)
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
-            killed += 1
-            continue
-        assert status == 0, (tmp_path / "stderr").read_text()
+        child = Forked(begin_or_resume, folder)
+        if killed < kills:
+            child.process.join(lasts * rng.uniform(0.2, 0.9))
+            if child.process.is_alive():
+                child.kill()
+                killed += 1
+                continue
+        status, errors = child.ended()
+        assert status == 0, errors
         assert without_times(read_rows(folder)) == without_times(expected)
         for path in sorted((tmp_path / "whole" / "global").iterdir()):
             assert (folder / "global" / path.name).read_bytes() == path.read_bytes(), path.name
@@ -305,11 +288,9 @@ def test_a_run_goes_on_with_its_own_number_of_threads(tmp_path: Path) -> None:
 
 def test_a_second_process_in_a_folder_is_told_so(tmp_path: Path) -> None:
     simulate(replace(SMALL, methods=("local",), epochs=1), tmp_path)
-    command = [sys.executable, "-c", MAIN, "simulate", "--resume", str(tmp_path)]
     with locked(tmp_path):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == f"pfnm: {tmp_path}: another process is at work in it; wait for it\n"
+        told = started("simulate", "--resume", tmp_path).ended()
+    assert told == (2, f"pfnm: {tmp_path}: another process is at work in it; wait for it\n")
     resume(tmp_path)  # nobody is at work in it any more
 
 
