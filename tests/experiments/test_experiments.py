@@ -217,7 +217,7 @@ def test_rows_figures_and_the_page_by_the_command(
 ) -> None:
     page = tmp_path / "page.md"
     for name in names:
-        reproduced(name, "-o", tmp_path, "--page", page, "--trials", trials)
+        reproduced(name, "-o", tmp_path, "--page", page, "--trials", trials, "--jobs", 1)
     text = page.read_text()
     for name in names:
         folder = tmp_path / name
