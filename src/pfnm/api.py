@@ -279,6 +279,7 @@ def fuse_sites(
     if prior.choices.contrast:
         sites = contrasted(sites)
     budget, limits = _limited(sites, method, budget, max_params)
+    pieces = threads.pieces_at_once()
     if method == "joint" and sweeps is not None:
         raise PFNMError("sweeps belong to the method 'topdown'; leave them out")
     if budget == AUTO:
@@ -287,7 +288,7 @@ def fuse_sites(
                 "the budget 'auto' is for the method 'joint', from scratch; give a factor (2.0), a "
                 "number of units or None"
             )
-        solution = fuse_auto(sites, prior=prior, rng=rng, on_step=on_step)
+        solution = fuse_auto(sites, prior=prior, rng=rng, on_step=on_step, pieces=pieces)
     elif method == "joint":
         solution = fuse_joint(
             sites,
@@ -297,6 +298,7 @@ def fuse_sites(
             start=start,
             on_step=on_step,
             effort=effort,
+            pieces=pieces,
         )
     else:
         solution = fuse_topdown(

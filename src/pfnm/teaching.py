@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import cos, pi
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ EPOCHS, BATCH = 16, 128  # 20 epochs gave no more (docs/deep.md)
 PATIENCE = 8  # epochs without a better network before training stops
 LARGEST_RATE, FIRST_RATE = 1e-3, 4e-5
 TABLE = 2  # axes of what one answer an input gives
+MEMORY, LEAST_DEVIATION = (0.9, 0.999), 1e-8  # of Adam, as is usual
 WARM_UP = 0.3  # of the training, in which the rate rises; then it falls to zero
 
 OnEpoch = Callable[[int, float], None]
@@ -111,7 +112,7 @@ def taught(
         for name, tensor in tensors.items()
         if network.graph.role(name) != "statistic"
     ]
-    optimizer = torch.optim.Adam(parameters, lr=FIRST_RATE, fused=True)
+    step = _adam(parameters)
     size = network.program.probes(BATCH)
     batches = -(-lessons.places.size // size)
     begin = time.monotonic()
@@ -124,13 +125,10 @@ def taught(
                 done = max(done, (time.monotonic() - begin) / max(end - begin, SHORTEST))
             if done >= 1:
                 break
-            optimizer.param_groups[0]["lr"] = rate(done)
             epochs = epoch + 1
             wanted = y[rows].flatten(0, -2) if y.dim() > TABLE else y[rows]
             loss = loss_of(network.program.run(tensors, x[rows]), wanted)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            step(torch.autograd.grad(loss, parameters, materialize_grads=True), rate(done))
         if not all(torch.isfinite(tensor).all() for tensor in parameters):
             break
         present = units.out_of_them(network, tensors)
@@ -144,6 +142,41 @@ def taught(
         if done >= 1 or since >= PATIENCE:
             break
     return found, epochs
+
+
+def _adam(parameters: list[torch.Tensor]) -> Callable[[Sequence[torch.Tensor], float], None]:
+    """Steps of Adam, from the gradients and the rate.
+
+    As torch.optim.Adam takes them, which loads PyTorch's compiler first: for longer than PyTorch
+    itself.
+    """
+    import torch
+    from torch.optim.adam import adam
+
+    means = [torch.zeros_like(tensor) for tensor in parameters]
+    squares = [torch.zeros_like(tensor) for tensor in parameters]
+    steps = [torch.zeros(()) for _ in parameters]
+
+    def step(gradients: Sequence[torch.Tensor], rate: float) -> None:
+        with torch.no_grad():
+            adam(
+                parameters,
+                list(gradients),
+                means,
+                squares,
+                [],
+                steps,
+                fused=True,
+                amsgrad=False,
+                beta1=MEMORY[0],
+                beta2=MEMORY[1],
+                lr=rate,
+                weight_decay=0.0,
+                eps=LEAST_DEVIATION,
+                maximize=False,
+            )
+
+    return step
 
 
 SHORTEST = 1e-9  # seconds: no time at all is over at once

@@ -3,7 +3,8 @@
 The products of a fusion are small. Shared out between threads they gain little on a quiet machine;
 beside other work they lose much, because each thread waits for the slowest, spinning as it waits.
 So one thread does a product, two where it is large and PyTorch's, unless more are asked for; these
-then spin only briefly, where that can be chosen (benchmarks/busy.py).
+then spin only briefly, where that can be chosen (benchmarks/busy.py). What shares are larger pieces
+of work that need nothing of each other (fusing/together.py): nobody waits before the end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from threadpoolctl import ThreadpoolController
 from pfnm.errors import PFNMError
 
 USUAL_THREADS = 1  # two are no faster on a fusion's products, and at polish's batches a tenth
+PIECES = 2  # of work that are done at once
 LARGE_THREADS = 2  # of PyTorch's, for products of a thousand rows: nearly twice as fast
 # Tens of microseconds. To sleep at once doubles the time of polish's steps on a quiet machine; to
 # spin as long as is usual (milliseconds) takes the processor from whoever is waited for.
@@ -100,6 +102,12 @@ def _of_torch(usual: int) -> Iterator[None]:
     _, told = _PRESENT.last
     with limited(torch=told or min(usual, _PRESENT.most_of_torch)):
         yield
+
+
+def pieces_at_once() -> int:
+    """As many as usual, or one if a number of threads was told: that is for each product."""
+    told, _ = _PRESENT.last
+    return PIECES if told is None else 1
 
 
 def in_use() -> dict[str, int]:

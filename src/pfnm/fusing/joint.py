@@ -9,9 +9,11 @@ inputs are shared by all sites; then sweeps over the groups, both sides known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +37,7 @@ from pfnm.fusing.probes import (
 from pfnm.fusing.refit import Making, repair_norms
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.solution import Candidate, Solution
+from pfnm.fusing.together import Steps, at_once
 from pfnm.fusing.topdown import topdown_within
 from pfnm.fusing.wanted import Targets, targets_when_asked
 from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_network
@@ -52,6 +55,7 @@ NATURAL_RIDGES = (0.03, 0.1, 0.3, 1.0)  # on inputs like real ones, which can be
 MODULE_RIDGES = (0.03, 0.3)  # of modules, which take longer
 SINGLE_LARGEST = 1e6  # of atoms, of precisions and their inverses: single precision holds squares
 SWEEPS_PER_GROUP = 3
+LARGEST_AT_ONCE = 50_000_000  # numbers of all sites: more are matched one after the other
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,15 @@ def fuse_joint(
     start: Assignments | None = None,
     on_step: Callable[[], None] | None = None,
     effort: Effort = ALL,
+    pieces: int = 1,
 ) -> Solution:
     """Match all groups jointly, several times over, and keep the fusion the sites agree with most.
 
     limits: at most so many global units of each group. start: assignments of an earlier fusion of
     the same sites, from which every group then starts. The paper's own solution is among what is
-    tried, where no limit keeps it from being that. effort: how much else is. The order in which a
-    site lists its units does not matter: they are put in order by norm first.
+    tried, where no limit keeps it from being that. effort: how much else is. pieces: so
+    many pieces of the work are done at once, if the sites are small enough; the result is the same.
+    The order in which a site lists its units does not matter: they are put in order by norm first.
     """
     networks = [centred(*pair) for pair in zip(sites.networks, sites.known, strict=True)]
     sites = replace(sites, networks=networks)
@@ -96,14 +102,20 @@ def fuse_joint(
     orders = [(listed_order if modules else unit_order)(network) for network in networks]
     ordered = sites if modules else in_order(sites, orders)  # modules may be large: no copies
     match_rng, fit_rng, check_rng, order_rng, topdown_rng = rng.spawn(5)
+    large = sum(network.parameters for network in networks) > LARGEST_AT_ONCE
+    pieces = 1 if modules or large else pieces
+    steps = Steps(on_step)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
-    to_fit = probe(ordered, FIT_PROBES, fit_rng)
-    to_check = probe(ordered, CHECK_PROBES, check_rng, to_judge=True)
+    first: list[Callable[[], Any]] = [
+        partial(probe, ordered, FIT_PROBES, fit_rng),
+        partial(probe, ordered, CHECK_PROBES, check_rng, to_judge=True),
+    ]
+    if effort.paper and not modules:  # of which the paper's way gives no mean of outputs
+        first.append(partial(topdown_within, sites, prior, topdown_rng, limits, start, None, steps))
+    to_fit, to_check, *papers = at_once(first, pieces, steps)
     active = activities(ordered, to_match)
     graph = sites.networks[0].graph
-    best: Solution | None = None
-    if effort.paper and not modules:  # of which the paper's way gives no mean of outputs
-        best = topdown_within(sites, prior, topdown_rng, limits, start, None, on_step)
+    best: Solution | None = papers[0] if papers else None
     best_share, tried = -inf, []
     again: tuple[Making, float | None] | None = None
     if best is not None:
@@ -112,39 +124,34 @@ def fuse_joint(
     if start is not None:
         start = start_in_order(start, orders, graph.inner)
     # All matchings before the first network: large modules leave no room for both.
-    states = [
-        (emphasis, sweep, *state)
-        for emphasis in effort.emphases
-        for sweep, state in enumerate(
-            joint_states(
-                ordered, prior, limits, active, emphasis, start, order_rng, on_step, effort
-            ),
-            1,
-        )
-        if not modules or sweep == effort.joint_sweeps  # of modules the last: they take longer
-    ]
-    del active
+    each = []
+    for emphasis in effort.emphases:
+        given = (ordered, prior, limits, active, emphasis, start, deepcopy(order_rng), steps)
+        each.append(partial(_matchings, *given, effort))
+        for _ in range(SWEEPS_PER_GROUP * len(graph.outer_groups) * (1 + effort.joint_sweeps)):
+            order_rng.permutation(len(networks))  # what that takes
+    states = [state for found in at_once(each, pieces, steps) for state in found]
+    del active, each
     matched = [
         {name: found.assignments for name, found in matchings.items()} | inner
         for _, _, matchings, inner in states
     ]
     targets, outward = targets_when_asked(ordered, matched, to_fit)
-    for (emphasis, sweep, matchings, _), assignments in zip(states, matched, strict=True):
-        making = Making(ordered, partial(repaired, ordered, assignments), to_fit, targets.pop(0))
-        first = None  # all networks of one matching have the same first map
-        for ridge, network in making.networks((None, *ridges_for(sites))):
-            first = network.first_values(to_check.inputs) if first is None else first
-            share = judged(network, to_check, first)
-            objective = sum(matching.objective for matching in matchings.values())
+    makings = (
+        Making(ordered, partial(repaired, ordered, assignments), to_fit, targets.pop(0))
+        for assignments in matched
+    )
+    judging = (partial(_best_of, making, ridges_for(sites), to_check) for making in makings)
+    results = at_once(judging, pieces)
+    for (emphasis, sweep, matchings, _), own, (network, making, shares) in zip(
+        states, matched, results, strict=True
+    ):
+        objective = sum(matching.objective for matching in matchings.values())
+        for ridge, share in shares:
             tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
             if share > best_share:
-                listed = as_listed(assignments, orders, graph.inner)
-                # Modules leave no room for it beside others: it is made again below.
-                kept = sites.networks[0] if modules else network
-                best, best_share = Solution.of(kept, matchings, listed), share
-                again = making, ridge
-            del network  # before the next is made
-            give_back(sites.networks[0])
+                again, best_share = (making, ridge), share
+                best = Solution.of(network, matchings, as_listed(own, orders, graph.inner))
     assert best is not None
     if modules and again is not None:
         best, again, more = best_whole(ordered, limits, best, best_share, again, to_check, outward)
@@ -157,6 +164,50 @@ def fuse_joint(
         site_agreement=max(0.0, *site_agreements(ordered, to_check)),
         candidates=tuple(tried),
     )
+
+
+def _matchings(
+    sites: Sites,
+    prior: Prior,
+    limits: Mapping[str, int] | None,
+    active: Mapping[str, Activity],
+    emphasis: float,
+    start: Assignments | None,
+    rng: np.random.Generator,
+    on_step: Callable[[], None],
+    effort: Effort,
+) -> list[tuple[float, int, dict[str, Matching], dict[str, tuple[IntArray, ...]]]]:
+    """The matchings with one emphasis: it, the joint sweep they follow, and they themselves."""
+    states = joint_states(sites, prior, limits, active, emphasis, start, rng, on_step, effort)
+    return [
+        (emphasis, sweep, *state)
+        for sweep, state in enumerate(states, 1)
+        if not sites.modules
+        or sweep == effort.joint_sweeps  # of modules the last: they take longer
+    ]
+
+
+def _best_of(
+    making: Making, ridges: Sequence[float], to_check: Probing
+) -> tuple[Network, Making, list[tuple[float | None, float]]]:
+    """The best network of one matching, as averaged or refitted, and how good each of them is.
+
+    Modules leave no room for one beside others: in place of the best, which is made again later,
+    they give the first site's.
+    """
+    modules = making.sites.modules
+    shares: list[tuple[float | None, float]] = []
+    best, best_share = making.sites.networks[0], -inf
+    first = None  # all networks of one matching have the same first map
+    for ridge, network in making.networks((None, *ridges)):
+        first = network.first_values(to_check.inputs) if first is None else first
+        share = judged(network, to_check, first)
+        shares.append((ridge, share))
+        if share > best_share and not modules:
+            best, best_share = network, share
+        del network  # before the next is made
+        give_back(making.sites.networks[0])
+    return best, making, shares
 
 
 def in_one_frame(sites: Sites) -> Sites:

@@ -37,11 +37,13 @@ def fuse_auto(
     prior: Prior,
     rng: np.random.Generator,
     on_step: Callable[[], None] | None = None,
+    pieces: int = 1,
 ) -> Solution:
     """Fuse at several sizes, and keep the smallest that agrees about as well as the best.
 
     The sizes: each layer as wide as the evidence says, and 2, 3 and 4 times as wide as at the
-    widest site. None of more parameters than the sites together, but the smallest.
+    widest site. None of more parameters than the sites together, but the smallest. pieces:
+    as of `fuse_joint`.
     """
     evidence_rng, fusing_rng = rng.spawn(2)
     seed = int(fusing_rng.integers(2**32))
@@ -57,6 +59,7 @@ def fuse_auto(
             rng=np.random.default_rng(seed),
             limits=limits,
             on_step=on_step,
+            pieces=pieces,
         )
         solutions.append(fused)
     return smallest_near_best(solutions)
