@@ -1,5 +1,6 @@
 """Networks and files that many tests use."""
 
+import gc
 import json
 import os
 import sys
@@ -21,6 +22,12 @@ Run = Callable[..., tuple[int, str, str]]
 
 # Flower reads these when it is imported; without, it writes into the user's home and asks the web.
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+def pytest_collection_finish() -> None:
+    """What the libraries made when imported stays: nobody looks through it for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -197,6 +197,8 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     fused, single = accuracy["pfnm: one fused network"], accuracy["one site alone (mean of ten)"]
     assert fused > single + 20
     assert fused > accuracy["plain average of the weights"] + 20
+    page = Path(text.splitlines()[-1].strip())
+    assert "One network has" in page.read_text()
     command = next(line for line in text.splitlines() if line.strip().startswith("pfnm fuse"))
     done = subprocess.run(
         command.replace(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,16 +71,3 @@ def test_what_cannot_be_reported_is_one_line(
     assert len(errors.splitlines()) == 1
     assert told in errors
     assert [path.name for path in tmp_path.iterdir()] == ["site.npz"]
-
-
-def test_the_demo_ends_by_naming_its_page(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pfnm", "demo"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    page = tmp_path / done.stdout.splitlines()[-1].strip()
-    assert "One network has" in page.read_text()

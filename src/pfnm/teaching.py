@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SEEKING_STEPS = (3, 10)  # of gradient ascent, drawn for each block of probes
 SEEKING_BLOCK = 1000
 SEEKING_RATE = 0.1  # of the inputs' range: how far the input that matters most moves in a step
-EPOCHS, BATCH = 16, 128  # 20 epochs gave no more (docs/deep.md)
+EPOCHS, BATCH = 14, 128  # 20 epochs gave no more (docs/deep.md)
 PATIENCE = 8  # epochs without a better network before training stops
 LARGEST_RATE, FIRST_RATE = 1e-3, 4e-5
 TABLE = 2  # axes of what one answer an input gives

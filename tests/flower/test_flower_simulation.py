@@ -119,7 +119,7 @@ def test_a_site_that_comes_once_rounds_are_averaged_tells_its_counts(tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore")  # Flower's and Ray's own
-@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("model", ["lenet", pytest.param("perceptron", marks=pytest.mark.long)])
 def test_flowers_simulation_makes_the_same_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
