@@ -45,6 +45,9 @@ SETTINGS = {
     "vgg-cifar10": (
         _setting("cifar10", "vgg", **FEW_EPOCHS, model_args=SMALL_VGG), 10_000, 4000
     ),
+    "vgg-cifar10-paper": (
+        _setting("cifar10", "vgg", **PAPER_EPOCHS, model_args=SMALL_VGG), 10_000, 4000
+    ),
     "lstm-pydoc": (_setting("pydoc", "lstm", **TEXT), 6538, 400),
     "transformer-pydoc": (_setting("pydoc", "transformer", **TEXT), 6538, 400),
 }  # fmt: skip

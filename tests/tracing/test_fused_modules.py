@@ -20,6 +20,7 @@ from pfnm.fusing.sites import Sites
 from pfnm.fusion import Fusion
 from pfnm.tracing import modules
 from pfnm.tracing.examples import examples_of
+from pfnm.tracing.running import Cost
 from pfnm.tracing.shuffling import shuffled_by
 
 WIDTH, WIDER = 8, 12
@@ -362,6 +363,15 @@ def test_labels_name_the_outputs() -> None:
     order = [names.index(str(label)) for label in fusion.network.labels or ()]
     expected = ((first + second.flip(-1)) / 2)[:, order]
     assert apart(answer(fusion.model, inputs), expected) < MEAN
+
+
+def test_a_network_that_costs_much_is_run_on_fewer_inputs() -> None:
+    sites = pfnm.as_sites(made("lenet"), example_inputs=FAMILIES["lenet"].inputs(0))
+    program = modules.program_of(sites.networks[0])
+    counts = {}
+    for work in (1.0, 1e10, 2e11, 1e13):
+        counts[work] = replace(program, cost=Cost(work, 1.0, 1.0)).probes(500)
+    assert counts == {1.0: 500, 1e10: 32, 2e11: 5, 1e13: 4}
 
 
 # -- batch normalisation -------------------------------------------------------------------------

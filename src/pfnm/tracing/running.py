@@ -32,6 +32,7 @@ BLOCK_NUMBERS = 50_000  # of inputs at a time, so that what is between layers st
 WORK = 1.2e10  # multiplications that made-up inputs of one purpose may cost a network
 LIVE = 5e7  # numbers that enter and leave one map, of all inputs together: 200 MB
 LEAST_PROBES = 32
+MOST_WORK, FEWEST_PROBES = 1e12, 4  # where so many inputs cost more than that, there are fewer
 HALVES = ("avx512_bf16", "amx_bf16")  # what processors call it
 PICTURE = 4  # axes of a batch of pictures
 SIDES = {"linear": (1, 0), "conv": (1, 0), "conv_transpose": (0, 1)}  # read and written axes
@@ -152,7 +153,8 @@ class ModuleProgram:
         """How many made-up inputs the network's size allows, of so many that are wanted."""
         assert self.cost is not None
         most = times * min(WORK / self.cost.work, LIVE / self.cost.live)
-        return min(count, max(LEAST_PROBES, int(most)))
+        least = min(LEAST_PROBES, max(FEWEST_PROBES, MOST_WORK / self.cost.work))
+        return min(count, int(max(least, most)))
 
     @one_of_torch()
     def run(
