@@ -369,9 +369,9 @@ def test_a_network_that_costs_much_is_run_on_fewer_inputs() -> None:
     sites = pfnm.as_sites(made("lenet"), example_inputs=FAMILIES["lenet"].inputs(0))
     program = modules.program_of(sites.networks[0])
     counts = {}
-    for work in (1.0, 1e10, 2e11, 1e13):
+    for work in (1e-6, 1e10, 2e11, 1e13):
         counts[work] = replace(program, cost=Cost(work, 1.0, 1.0)).probes(500)
-    assert counts == {1.0: 500, 1e10: 32, 2e11: 5, 1e13: 4}
+    assert counts == {1e-6: 500, 1e10: 32, 2e11: 5, 1e13: 4}
 
 
 # -- batch normalisation -------------------------------------------------------------------------
