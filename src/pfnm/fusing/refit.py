@@ -20,7 +20,7 @@ from pfnm.fusing.probes import Probing
 from pfnm.fusing.sites import Sites
 from pfnm.fusing.wanted import FIT_ROWS, Targets, fit_rows
 from pfnm.networks.network import Array, Network, Tensor
-from pfnm.networks.program import Map
+from pfnm.networks.program import InParts, Map
 
 NORMED = 2**19  # numbers of a weight whose norms are taken at a time
 MOST_SCALED = 10.0  # times, up or down: a unit that hardly does anything is not blown up
@@ -123,8 +123,9 @@ def refit(
             changed, new_bias = _rescaled(values, targets[at.weight], weight, bias, at)
         else:
             missing = targets[at.weight] - np.asarray(values.T, np.float32)
-            # Those of a module come part by part: all of them at once may be many.
-            entering = features if hasattr(features, "parts") else np.asarray(features, np.float32)
+            # All of them at once may be many.
+            later = isinstance(features, InParts)
+            entering = features if later else np.asarray(features, np.float32)
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
             changed = unmatrix(found, weight, at)
         weight[...] = changed
@@ -194,7 +195,7 @@ def _least_squares(
 
 def _parts(entering: Any) -> Iterable[Tensor]:
     """Rows of features, as many at a time as they are given."""
-    return entering.parts() if hasattr(entering, "parts") else [np.asarray(entering)]
+    return entering.parts() if isinstance(entering, InParts) else [np.asarray(entering)]
 
 
 def _products(parts: Iterable[Tensor], missing: Tensor, constant: bool) -> tuple[Array, Array]:

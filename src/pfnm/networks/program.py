@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,14 @@ class Map:
 Visitor = Callable[[Map, Any, Any], Mapping[str, Any] | None]
 """Sees each map in order of computation: the map, what enters, what leaves. If it returns tensors,
 the map is done again with these, and the run goes on with them."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """Features that are made when they are asked for: all by `np.asarray`, or part by part."""
+
+    def parts(self) -> Iterator[Any]:
+        """All rows, some at a time."""
 
 
 class Program(Protocol):
