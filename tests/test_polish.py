@@ -271,3 +271,29 @@ def test_a_regression_learns_targets() -> None:
     polished = fusion.polish(inputs[:400], targets[:400], probes=False)
     before, after = (evaluate(f.network, inputs[400:], targets[400:]) for f in (fusion, polished))
     assert after["mean_squared_error"] < before["mean_squared_error"] / 2
+
+
+def test_steps_are_those_of_pytorchs_adam() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def start() -> list[torch.Tensor]:
+        generator.manual_seed(0)
+        shapes = (8, 3, 3, 3), (8,), (5, 8)
+        return [torch.randn(s, generator=generator).requires_grad_() for s in shapes]
+
+    def loss(tensors: list[torch.Tensor]) -> torch.Tensor:
+        pictures = torch.ones(4, 3, 6, 6).cumsum(2).to(memory_format=torch.channels_last)
+        seen = torch.relu(torch.nn.functional.conv2d(pictures, tensors[0], tensors[1])).mean((2, 3))
+        return (seen @ tensors[2].T).square().mean()
+
+    own, theirs = start(), start()
+    step, optimizer = teaching.adam_steps(own), torch.optim.Adam(theirs, lr=0.01, fused=True)
+    for _ in range(5):
+        gradients = torch.autograd.grad(loss(own), own)
+        assert not gradients[0].is_contiguous()  # as those of pictures lie
+        step(gradients, 0.01)
+        optimizer.zero_grad()
+        loss(theirs).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    for tensor, other in zip(own, theirs, strict=True):
+        assert torch.equal(tensor, other)

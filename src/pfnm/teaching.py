@@ -27,7 +27,7 @@ EPOCHS, BATCH = 14, 128  # 20 epochs gave no more (docs/deep.md)
 PATIENCE = 8  # epochs without a better network before training stops
 LARGEST_RATE, FIRST_RATE = 1e-3, 4e-5
 TABLE = 2  # axes of what one answer an input gives
-MEMORY, LEAST_DEVIATION = (0.9, 0.999), 1e-8  # of Adam, as is usual
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as is usual
 WARM_UP = 0.3  # of the training, in which the rate rises; then it falls to zero
 
 OnEpoch = Callable[[int, float], None]
@@ -112,7 +112,7 @@ def taught(
         for name, tensor in tensors.items()
         if network.graph.role(name) != "statistic"
     ]
-    step = _adam(parameters)
+    step = adam_steps(parameters)
     size = network.program.probes(BATCH)
     batches = -(-lessons.places.size // size)
     begin = time.monotonic()
@@ -144,35 +144,36 @@ def taught(
     return found, epochs
 
 
-def _adam(parameters: list[torch.Tensor]) -> Callable[[Sequence[torch.Tensor], float], None]:
+def adam_steps(parameters: list[torch.Tensor]) -> Callable[[Sequence[torch.Tensor], float], None]:
     """Steps of Adam, from the gradients and the rate.
 
     As torch.optim.Adam takes them, which loads PyTorch's compiler first: for longer than PyTorch
-    itself.
+    itself. The fused step goes through memory as it lies, so gradients have to lie as the
+    parameters do.
     """
     import torch
     from torch.optim.adam import adam
 
     means = [torch.zeros_like(tensor) for tensor in parameters]
     squares = [torch.zeros_like(tensor) for tensor in parameters]
-    steps = [torch.zeros(()) for _ in parameters]
+    steps = [torch.zeros((), dtype=torch.float32) for _ in parameters]
 
     def step(gradients: Sequence[torch.Tensor], rate: float) -> None:
         with torch.no_grad():
             adam(
                 parameters,
-                list(gradients),
+                [gradient.contiguous() for gradient in gradients],
                 means,
                 squares,
                 [],
                 steps,
                 fused=True,
                 amsgrad=False,
-                beta1=MEMORY[0],
-                beta2=MEMORY[1],
+                beta1=BETAS[0],
+                beta2=BETAS[1],
                 lr=rate,
                 weight_decay=0.0,
-                eps=LEAST_DEVIATION,
+                eps=EPSILON,
                 maximize=False,
             )
 

@@ -44,7 +44,7 @@ from pfnm.fusing.whole import chosen_sites, room_for, side_by_side, whole_networ
 from pfnm.matching.matching import Matching, match
 from pfnm.matching.prior import Prior
 from pfnm.networks.graph import OUTPUT, IntArray, UnitGraph
-from pfnm.networks.network import Array, BoolArray, Network
+from pfnm.networks.network import Array, BoolArray, Network, Tensor
 
 # Measured in the deep study (docs/deep.md); the fusion with the highest agreement is kept.
 MATCH_PROBES = 500
@@ -106,14 +106,15 @@ def fuse_joint(
     pieces = 1 if modules or large else pieces
     steps = Steps(on_step)
     to_match = probes_for(ordered, MATCH_PROBES, match_rng)
-    first: list[Callable[[], Any]] = [
+    preparing: list[Callable[[], Any]] = [
         partial(probe, ordered, FIT_PROBES, fit_rng),
         partial(probe, ordered, CHECK_PROBES, check_rng, to_judge=True),
     ]
     if effort.paper and not modules:  # of which the paper's way gives no mean of outputs
-        first.append(partial(topdown_within, sites, prior, topdown_rng, limits, start, None, steps))
-    to_fit, to_check, *papers = at_once(first, pieces, steps)
-    active = activities(ordered, to_match)
+        preparing.append(
+            partial(topdown_within, sites, prior, topdown_rng, limits, start, None, steps)
+        )
+    to_fit, to_check, *papers = at_once(preparing, pieces, steps)
     graph = sites.networks[0].graph
     best: Solution | None = papers[0] if papers else None
     best_share, tried = -inf, []
@@ -124,14 +125,9 @@ def fuse_joint(
     if start is not None:
         start = start_in_order(start, orders, graph.inner)
     # All matchings before the first network: large modules leave no room for both.
-    each = []
-    for emphasis in effort.emphases:
-        given = (ordered, prior, limits, active, emphasis, start, deepcopy(order_rng), steps)
-        each.append(partial(_matchings, *given, effort))
-        for _ in range(SWEEPS_PER_GROUP * len(graph.outer_groups) * (1 + effort.joint_sweeps)):
-            order_rng.permutation(len(networks))  # what that takes
-    states = [state for found in at_once(each, pieces, steps) for state in found]
-    del active, each
+    states = all_matchings(
+        ordered, prior, limits, to_match, start, order_rng, steps, effort, pieces
+    )
     matched = [
         {name: found.assignments for name, found in matchings.items()} | inner
         for _, _, matchings, inner in states
@@ -141,9 +137,9 @@ def fuse_joint(
         Making(ordered, partial(repaired, ordered, assignments), to_fit, targets.pop(0))
         for assignments in matched
     )
-    judging = (partial(_best_of, making, ridges_for(sites), to_check) for making in makings)
-    results = at_once(judging, pieces)
-    for (emphasis, sweep, matchings, _), own, (network, making, shares) in zip(
+    judging = (partial(_best_of, making, ridges_for(sites), to_check, steps) for making in makings)
+    results = at_once(judging, pieces, steps)
+    for (emphasis, sweep, matchings, _), assignments, (network, making, shares) in zip(
         states, matched, results, strict=True
     ):
         objective = sum(matching.objective for matching in matchings.values())
@@ -151,7 +147,8 @@ def fuse_joint(
             tried.append(Candidate("joint", emphasis, sweep, ridge, share, objective))
             if share > best_share:
                 again, best_share = (making, ridge), share
-                best = Solution.of(network, matchings, as_listed(own, orders, graph.inner))
+                listed = as_listed(assignments, orders, graph.inner)
+                best = Solution.of(network, matchings, listed)
     assert best is not None
     if modules and again is not None:
         best, again, more = best_whole(ordered, limits, best, best_share, again, to_check, outward)
@@ -166,29 +163,48 @@ def fuse_joint(
     )
 
 
-def _matchings(
+State = tuple[float, int, dict[str, Matching], dict[str, tuple[IntArray, ...]]]
+
+
+def all_matchings(
     sites: Sites,
     prior: Prior,
     limits: Mapping[str, int] | None,
-    active: Mapping[str, Activity],
-    emphasis: float,
+    inputs: Tensor,
     start: Assignments | None,
     rng: np.random.Generator,
-    on_step: Callable[[], None],
+    steps: Steps,
     effort: Effort,
-) -> list[tuple[float, int, dict[str, Matching], dict[str, tuple[IntArray, ...]]]]:
-    """The matchings with one emphasis: it, the joint sweep they follow, and they themselves."""
-    states = joint_states(sites, prior, limits, active, emphasis, start, rng, on_step, effort)
-    return [
-        (emphasis, sweep, *state)
-        for sweep, state in enumerate(states, 1)
-        if not sites.modules
-        or sweep == effort.joint_sweeps  # of modules the last: they take longer
-    ]
+    pieces: int,
+) -> list[State]:
+    """The matchings of each emphasis: it, the joint sweep they follow, and they themselves.
+
+    Of modules those of the last joint sweep alone: they take longer. With them the orders of groups
+    within others.
+    """
+    active = activities(sites, inputs)
+
+    def with_emphasis(emphasis: float, own_rng: np.random.Generator) -> list[State]:
+        states = joint_states(sites, prior, limits, active, emphasis, start, own_rng, steps, effort)
+        numbered = ((emphasis, sweep, *state) for sweep, state in enumerate(states, 1))
+        return [state for state in numbered if not sites.modules or state[1] == effort.joint_sweeps]
+
+    work = []
+    for emphasis in effort.emphases:
+        work.append(partial(with_emphasis, emphasis, deepcopy(rng)))
+        pass_over(sites, rng, effort)
+    return [state for states in at_once(work, pieces, steps) for state in states]
+
+
+def pass_over(sites: Sites, rng: np.random.Generator, effort: Effort) -> None:
+    """As many orders as `joint_states` draws: what is drawn next is what comes after it."""
+    groups = len(sites.networks[0].graph.outer_groups)
+    for _ in range(SWEEPS_PER_GROUP * groups * (1 + effort.joint_sweeps)):
+        rng.permutation(len(sites.networks))
 
 
 def _best_of(
-    making: Making, ridges: Sequence[float], to_check: Probing
+    making: Making, ridges: Sequence[float], to_check: Probing, steps: Steps
 ) -> tuple[Network, Making, list[tuple[float | None, float]]]:
     """The best network of one matching, as averaged or refitted, and how good each of them is.
 
@@ -200,6 +216,7 @@ def _best_of(
     best, best_share = making.sites.networks[0], -inf
     first = None  # all networks of one matching have the same first map
     for ridge, network in making.networks((None, *ridges)):
+        steps.go_on()
         first = network.first_values(to_check.inputs) if first is None else first
         share = judged(network, to_check, first)
         shares.append((ridge, share))
