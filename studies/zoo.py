@@ -42,9 +42,8 @@ HEAD = """# Networks of other libraries
 Each is traced and proved on random inputs, then a copy with every hidden unit renamed is run beside
 it (`pfnm.shuffled`). *Moved* is the share of parameters in tensors of which an axis was permuted.
 *Fused back*: three such copies are fused at budget 1; how far the result's outputs are from the
-network's, relative to the largest (empty: not measured, for one run of HoVerNet on its 32 made-up
-inputs is 5 million million multiplications). Seconds are by the clock, of machines that did other
-work too: of VNet's 1,306 the processor worked 126.
+network's, relative to the largest (empty: nothing could be fused). Seconds are by the clock, of
+machines that did other work too: of VNet's 1,306 the processor worked 126.
 {proved} of {all} are proved, {refused} refused, none is silently wrong. Made by `make zoo`.
 
 | network | library | parameters | groups | result | moved | fused back | s to trace | s to fuse |
