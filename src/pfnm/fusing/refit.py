@@ -123,7 +123,7 @@ def refit(
             changed, new_bias = _rescaled(values, targets[at.weight], weight, bias, at)
         else:
             missing = targets[at.weight] - np.asarray(values.T, np.float32)
-            # All of them at once may be many.
+            # What comes in parts stays so: all of it at once may be much.
             later = isinstance(features, InParts)
             entering = features if later else np.asarray(features, np.float32)
             found, new_bias = _least_squares(entering, missing, matrix(weight, at), bias, ridge)
